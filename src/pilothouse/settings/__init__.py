@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How this process runs: one dataclass per concern, one versioned file.
+
+Defaults live here and nowhere else; a test pins them. Bounds are part of the type, so that the
+file reader can say what is accepted. Durations are cluster seconds unless the name says wall.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pilothouse.domain import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Bounds of a setting, both included."""
+
+    low: float
+    high: float
+
+
+Share = Annotated[float, Between(0, 1)]
+Seconds = Annotated[int, Between(1, 86_400 * 366)]
+Count = Annotated[int, Between(0, 1_000_000)]
+Positive = Annotated[int, Between(1, 1_000_000_000)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What is run and how it is paced."""
+
+    cluster: str = "sim"
+    """Name of the cluster in every object id. One word, so that ids stay readable."""
+    scenario: str = "harbor"
+    """The default scenario: an ordinary cluster with a bit of everything going wrong."""
+    seed: Annotated[int, Between(0, 2**31 - 1)] = 0
+    """Same seed, same run. 0 so that a first run can be repeated without remembering anything."""
+    cycle_seconds: Seconds = 15
+    """Simulated time between two cycles; the usual scrape interval of Prometheus."""
+    interval_wall_seconds: Annotated[float, Between(0, 3600)] = 1.0
+    """Wall time between two cycles; 0 runs as fast as it can. 1 is what an eye can follow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastSettings:
+    """The transparent baseline forecaster."""
+
+    level_half_life_seconds: Seconds = 60
+    """How fast the level follows usage; one minute smooths scrape noise, keeps ramps."""
+    trend_half_life_seconds: Seconds = 180
+    """How fast the slope follows; slower than the level, or noise becomes trend."""
+    warmup_seconds: Seconds = 60
+    """History needed before it stops abstaining: four scrapes."""
+    stale_seconds: Seconds = 45
+    """Usage older than three scrapes makes it abstain for that node."""
+    errors_per_minute_alarm: Positive = 12
+    """Corrected errors per minute at which a node is more likely than not to die within an hour."""
+    heartbeat_lag_alarm_ms: Positive = 8_000
+    """Kubelet heartbeats come every 10 s; a lag of 8 s means nearly one was missed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SafetySettings:
+    """Agent A: nothing dies. Thresholds on the 15 minute failure risk."""
+
+    replicate_risk: Share = 0.83
+    migrate_risk: Share = 0.70
+    throttle_risk: Share = 0.50
+    demand_share: Annotated[float, Between(0.1, 2)] = 1.0
+    """Share of a workload's or the cluster's capacity that p95 demand may reach before a replica
+    or a sleeping node is asked for."""
+    step_back_queue: Count = 80
+    """Throttling steps back at this queue, or under violations, while ..."""
+    step_back_pressure: Share = 0.72
+    """... the node's own pressure is below this: slowing work would only feed the queue."""
+    throttle_factor: Share = 0.90
+    """New CPU limit over the old: one step of ten percent."""
+    pods_per_action: Positive = 4
+    """Pods one throttle touches, largest users first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EfficiencySettings:
+    """Agent B: nothing idles. Thresholds on a node's demand over its capacity (upper, 15 min)."""
+
+    sleep_demand: Share = 0.12
+    dvfs_demand: Share = 0.30
+    balloon_demand: Share = 0.45
+    dvfs_frequency: Share = 0.65
+    balloon_factor: Share = 0.75
+    spare_share: Share = 0.25
+    """Capacity that must stay free on the remaining nodes after a sleep; a lost node must fit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionSettings:
+    """Agent C: the queue stays healthy."""
+
+    cap_queue: Count = 120
+    deprioritize_queue: Count = 80
+    queue_queue: Count = 8
+    overloaded_share: Share = 0.5
+    cap_factor: Share = 0.85
+    pods_per_action: Positive = 8
+    allow_reject: bool = False
+    """Refusing work is a person's decision."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefereeSettings:
+    """How disagreement is settled."""
+
+    preemption: Literal["cluster", "overlap"] = "cluster"
+    """cluster: any safety or protective admission action blocks all efficiency actions of the
+    cycle; overlap: only those that touch the same objects."""
+    actions_per_cycle: Positive = 3
+    """More at once could not be told apart when they are scored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardSettings:
+    """What may never happen, whoever asks. Windows slide; shares round up to at least one."""
+
+    window_seconds: Seconds = 600
+    per_agent: Count = 12
+    """Actions of one agent in a window."""
+    per_workload: Count = 2
+    """Actions that touch one workload in a window."""
+    per_namespace: Count = 8
+    per_node: Count = 2
+    node_share: Share = 0.10
+    """Nodes that may be tainted, drained or asleep because of us at any time."""
+    drains_at_once: Count = 1
+    """Nodes with pods on them that may be draining at the same time."""
+    disturbed_share: Share = 0.05
+    """Pods that may be moved or restarted in a window, of all pods."""
+    replica_factor: Annotated[float, Between(1, 10)] = 2.0
+    """Replicas may never exceed this multiple of what the owner declared."""
+    dwell_seconds: Seconds = 120
+    """An object rests this long after an action before the same field changes again."""
+    reversals: Count = 1
+    """Changes of direction of one field in a window; more quarantines it for an hour."""
+    quarantine_seconds: Seconds = 3_600
+    proposals_per_agent: Count = 64
+    """More from one agent in one cycle are refused unread."""
+    unready_share: Share = 0.20
+    """With more nodes unready than this (and more than three) nothing disruptive happens."""
+    stale_seconds: Seconds = 45
+    completeness: Share = 0.95
+    """Older or thinner data makes us do less."""
+    minimum_pod_age_seconds: Seconds = 120
+    """A pod younger than this is not moved again."""
+    cpu_floor_share: Share = 0.5
+    """A CPU limit is never lowered below this share of what its owner set."""
+    memory_floor_factor: Annotated[float, Between(1, 10)] = 1.2
+    """A memory request is never lowered below this multiple of the peak working set."""
+    frequency_floor: Share = 0.5
+    gated_namespaces: Count = 2
+    ttl_seconds: dict[str, int] = field(
+        default_factory=lambda: {
+            "replicate": 1_800,
+            "migrate": 1_800,
+            "throttle": 900,
+            "resource_cap": 900,
+            "memory_balloon": 1_800,
+            "power_state": 1_800,
+            "dvfs": 600,
+            "admission": 120,
+        }
+    )
+    """After this the inverse runs by itself."""
+    protected_priority: Annotated[int, Between(0, 2_000_000_000)] = 1_000_000
+    """Workloads at or above this priority are never disturbed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeSettings:
+    """How far each agent may go, by agent and by namespace (``agent`` or ``agent/namespace``)."""
+
+    default: Mode = Mode.ENFORCE
+    """On the simulator; on a live cluster the default is shadow."""
+    agents: dict[str, Mode] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalSettings:
+    """The record."""
+
+    keyframe_cycles: Positive = 50
+    """A full snapshot every so many cycles; in between differences."""
+    segment_mib: Positive = 256
+    """A file larger than this is closed and a new one carries the chain on."""
+    keep_segments: Count = 16
+    """Closed files kept; older ones are deleted."""
+    keep_days: Positive = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreSettings:
+    """What an action was worth."""
+
+    settle_seconds: Seconds = 120
+    """Long enough for a container start and two scrapes."""
+    forks: bool = True
+    """Compare with the same simulated cluster without the action."""
+    weights: dict[str, float] = field(
+        default_factory=lambda: {"safety": 1.0, "efficiency": 0.6, "admission": 0.8}
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """The page and its API."""
+
+    host: str = "127.0.0.1"
+    """Loopback only: there is no authentication on reading."""
+    port: Annotated[int, Between(0, 65_535)] = 8088
+    """0 picks a free one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The whole file."""
+
+    run: RunSettings = field(default_factory=RunSettings)
+    modes: ModeSettings = field(default_factory=ModeSettings)
+    forecast: ForecastSettings = field(default_factory=ForecastSettings)
+    safety: SafetySettings = field(default_factory=SafetySettings)
+    efficiency: EfficiencySettings = field(default_factory=EfficiencySettings)
+    admission: AdmissionSettings = field(default_factory=AdmissionSettings)
+    referee: RefereeSettings = field(default_factory=RefereeSettings)
+    guard: GuardSettings = field(default_factory=GuardSettings)
+    score: ScoreSettings = field(default_factory=ScoreSettings)
+    journal: JournalSettings = field(default_factory=JournalSettings)
+    serve: ServeSettings = field(default_factory=ServeSettings)
