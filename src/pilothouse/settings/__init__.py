@@ -21,6 +21,18 @@ class Between:
     high: float
 
 
+@dataclass(frozen=True, slots=True)
+class OneWord:
+    """A name that goes into ids, where slashes and spaces would be ambiguous."""
+
+    description = "one word of lower-case letters, digits and dashes"
+
+    def admits(self, text: str) -> bool:
+        plain = text.replace("-", "")
+        readable = plain.isascii() and plain.isalnum() and text == text.lower()
+        return readable and len(text) <= 63 and text == text.strip("-")
+
+
 Share = Annotated[float, Between(0, 1)]
 Seconds = Annotated[int, Between(1, 86_400 * 366)]
 Count = Annotated[int, Between(0, 1_000_000)]
@@ -31,7 +43,7 @@ Positive = Annotated[int, Between(1, 1_000_000_000)]
 class RunSettings:
     """What is run and how it is paced."""
 
-    cluster: str = "sim"
+    cluster: Annotated[str, OneWord()] = "sim"
     """Name of the cluster in every object id. One word, so that ids stay readable."""
     scenario: str = "harbor"
     """The default scenario: an ordinary cluster with a bit of everything going wrong."""
@@ -66,11 +78,17 @@ class SafetySettings:
     """Agent A: nothing dies. Thresholds on the 15 minute failure risk."""
 
     replicate_risk: Share = 0.83
+    """From this risk on a failure is nearly certain: add replicas elsewhere first."""
     migrate_risk: Share = 0.70
+    """From this risk on the node's pods are moved off it while it still answers."""
     throttle_risk: Share = 0.50
+    """From this risk on the largest users of the node are slowed; easily taken back."""
     demand_share: Annotated[float, Between(0.1, 2)] = 1.0
     """Share of a workload's or the cluster's capacity that p95 demand may reach before a replica
     or a sleeping node is asked for."""
+    wake_share: Annotated[float, Between(0.1, 2)] = 0.80
+    """Share of awake capacity that p95 demand or requests may reach before a sleeping node is
+    woken: booting takes a minute or more, so the last fifth is kept for it."""
     step_back_queue: Count = 80
     """Throttling steps back at this queue, or under violations, while ..."""
     step_back_pressure: Share = 0.72
@@ -86,10 +104,15 @@ class EfficiencySettings:
     """Agent B: nothing idles. Thresholds on a node's demand over its capacity (upper, 15 min)."""
 
     sleep_demand: Share = 0.12
+    """Below this a node is drained and put to sleep."""
     dvfs_demand: Share = 0.30
+    """Below this its clock is lowered: cheaper than a sleep when work may come back."""
     balloon_demand: Share = 0.45
+    """Below this memory that pods requested and never touched is taken back."""
     dvfs_frequency: Share = 0.65
+    """The lowered clock over the default one; twice the demand it is used at still fits."""
     balloon_factor: Share = 0.75
+    """New memory request over the old, within the guard's floor above the working set."""
     spare_share: Share = 0.25
     """Capacity that must stay free on the remaining nodes after a sleep; a lost node must fit."""
 
@@ -99,11 +122,17 @@ class AdmissionSettings:
     """Agent C: the queue stays healthy."""
 
     cap_queue: Count = 120
+    """Waiting pods from which running batch work is capped to let the queue drain."""
     deprioritize_queue: Count = 80
+    """Waiting pods from which new batch pods are released last."""
     queue_queue: Count = 8
+    """Waiting pods from which new batch pods are held; fewer clear by themselves."""
     overloaded_share: Share = 0.5
+    """Share of overloaded nodes from which batch work is capped whatever the queue."""
     cap_factor: Share = 0.85
+    """New CPU limit over the old of a capped pod."""
     pods_per_action: Positive = 8
+    """Pods one cap touches, largest users first."""
     allow_reject: bool = False
     """Refusing work is a person's decision."""
 
@@ -124,12 +153,15 @@ class GuardSettings:
     """What may never happen, whoever asks. Windows slide; shares round up to at least one."""
 
     window_seconds: Seconds = 600
+    """Length of the sliding window that budgets are counted in: ten minutes."""
     per_agent: Count = 12
     """Actions of one agent in a window."""
     per_workload: Count = 2
     """Actions that touch one workload in a window."""
     per_namespace: Count = 8
+    """Actions that touch one namespace in a window."""
     per_node: Count = 2
+    """Actions that touch one node in a window."""
     node_share: Share = 0.10
     """Nodes that may be tainted, drained or asleep because of us at any time."""
     drains_at_once: Count = 1
@@ -143,13 +175,15 @@ class GuardSettings:
     reversals: Count = 1
     """Changes of direction of one field in a window; more quarantines it for an hour."""
     quarantine_seconds: Seconds = 3_600
+    """How long a field that kept changing direction is left alone."""
     proposals_per_agent: Count = 64
     """More from one agent in one cycle are refused unread."""
     unready_share: Share = 0.20
     """With more nodes unready than this (and more than three) nothing disruptive happens."""
     stale_seconds: Seconds = 45
+    """Data older than three scrapes is not acted on."""
     completeness: Share = 0.95
-    """Older or thinner data makes us do less."""
+    """Share of the expected samples below which data is too thin to act on."""
     minimum_pod_age_seconds: Seconds = 120
     """A pod younger than this is not moved again."""
     cpu_floor_share: Share = 0.5
@@ -157,8 +191,10 @@ class GuardSettings:
     memory_floor_factor: Annotated[float, Between(1, 10)] = 1.2
     """A memory request is never lowered below this multiple of the peak working set."""
     frequency_floor: Share = 0.5
+    """A node's clock is never lowered below this share of its default."""
     gated_namespaces: Count = 2
-    ttl_seconds: dict[str, int] = field(
+    """Namespaces whose new pods may be held back at the same time."""
+    ttl_seconds: dict[str, Seconds] = field(
         default_factory=lambda: {
             "replicate": 1_800,
             "migrate": 1_800,
@@ -182,6 +218,7 @@ class ModeSettings:
     default: Mode = Mode.ENFORCE
     """On the simulator; on a live cluster the default is shadow."""
     agents: dict[str, Mode] = field(default_factory=dict)
+    """Exceptions to the default; an entry for a namespace wins over one for the agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,9 +229,12 @@ class JournalSettings:
     """A full snapshot every so many cycles; in between differences."""
     segment_mib: Positive = 256
     """A file larger than this is closed and a new one carries the chain on."""
+    segment_hours: Positive = 24
+    """A file older than this (wall time) is closed too, so that keeping by days can work."""
     keep_segments: Count = 16
     """Closed files kept; older ones are deleted."""
     keep_days: Positive = 30
+    """Closed files older than this are deleted, however few there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,9 +245,10 @@ class ScoreSettings:
     """Long enough for a container start and two scrapes."""
     forks: bool = True
     """Compare with the same simulated cluster without the action."""
-    weights: dict[str, float] = field(
+    weights: dict[str, Annotated[float, Between(0, 100)]] = field(
         default_factory=lambda: {"safety": 1.0, "efficiency": 0.6, "admission": 0.8}
     )
+    """What a unit of each agent's reward counts in the total: first that nothing dies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turning a chosen action into writes, one intent at a time.
+
+An actuator is anything that executes a write and can later be asked whether an intent was
+executed; the simulator, its remote twin and, later, a real cluster are. Variation is a different
+actuator (``RecordingActuator`` writes nothing), never a flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from pilothouse.domain import Action, Receipt, Ref, Status, Write
+
+
+class Actuator(Protocol):
+    """Executes writes and remembers which intents it has seen."""
+
+    def execute(self, write: Write, agent: str) -> Receipt: ...
+
+    def find(self, intent: str) -> Receipt | None:
+        """What became of an intent, by looking; None when it never arrived."""
+        ...
+
+
+class RecordingActuator:
+    """Writes nothing and keeps what it was asked to write; for shadow runs and dry runs."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self.writes: list[Write] = []
+
+    def execute(self, write: Write, agent: str) -> Receipt:
+        self.writes.append(write)
+        return Receipt(
+            intent=write.intent,
+            status=Status.SKIPPED,
+            detail=f"recorded for {agent}, not sent",
+            at_seconds=self._clock(),
+        )
+
+    def find(self, intent: str) -> Receipt | None:
+        return None
+
+
+def perform(
+    actions: Sequence[Action],
+    actuator: Actuator,
+    *,
+    halted: Callable[[], bool],
+    clock: Callable[[], int],
+) -> Iterator[tuple[Action, Write, Receipt]]:
+    """Send each write of each action, in order, and hand back every answer.
+
+    A write that did not succeed stops the later writes on the same target: a node whose taint was
+    refused must not be drained. The kill switch is read before every single write.
+    """
+    for action in actions:
+        stopped: set[Ref] = set()
+        for write in action.writes:
+            if halted() and not action.restores:
+                receipt = _skipped(write, "halted before this write was sent", clock())
+            elif write.target in stopped:
+                receipt = _skipped(write, "an earlier write on this target did not succeed", clock())
+            else:
+                receipt = actuator.execute(write, action.agent)
+            if receipt.status is not Status.DONE:
+                stopped.add(write.target)
+            yield action, write, receipt
+
+
+def resolve(intents: Sequence[str], actuator: Actuator, *, clock: Callable[[], int]) -> list[Receipt]:
+    """Settle intents left open by a crash: by looking, never by sending them again."""
+    found = ((intent, actuator.find(intent)) for intent in intents)
+    return [
+        receipt
+        if receipt is not None
+        else Receipt(
+            intent=intent,
+            status=Status.SKIPPED,
+            detail="looked for after a restart and not found: it was never executed",
+            at_seconds=clock(),
+        )
+        for intent, receipt in found
+    ]
+
+
+def _skipped(write: Write, why: str, now: int) -> Receipt:
+    return Receipt(intent=write.intent, status=Status.SKIPPED, detail=why, at_seconds=now)

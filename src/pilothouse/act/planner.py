@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A proposal becomes the writes it would cause on this very snapshot.
+
+Pure: nothing is sent. Anything a proposer may have made up (objects, numbers, types) ends in a
+plan that says why it is impossible, never in an exception. A drain leaves alone what may not be
+moved; where the backend's drain would not (a pod it could evict but we must not), the plan evicts
+pod by pod instead. Inverse writes carry the value we set, so that they run only while it is ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from pilothouse.domain import (
+    ActionKind,
+    Gate,
+    Phase,
+    Plan,
+    Power,
+    Proposal,
+    Ref,
+    Snapshot,
+    Verb,
+    WorkloadKind,
+    Write,
+)
+from pilothouse.features.population import Population, Rows
+from pilothouse.settings import Settings
+
+REPLICAS_PER_NODE_ACTION = 4  # a node hosts many workloads; the most exposed ones come first
+EVICTIONS_PER_ACTION = 8
+BALLOONS_PER_ACTION = 8
+SMALLEST_MEMORY_MIB = 16
+FULL_CLOCK = 1000
+DECISIONS = {
+    "admit": Gate.OPEN,
+    "queue": Gate.QUEUE,
+    "deprioritize": Gate.DEPRIORITIZE,
+    "reject": Gate.REJECT,
+}
+# One field of an object may be written by several verbs; two of them on one object can disagree.
+FIELDS = {
+    Verb.SCALE: "replicas",
+    Verb.TAINT: "serving",
+    Verb.DRAIN: "serving",
+    Verb.POWER: "serving",
+    Verb.EVICT: "placement",
+    Verb.FREQUENCY: "frequency",
+    Verb.CPU_LIMIT: "cpu",
+    Verb.MEMORY_REQUEST: "memory",
+    Verb.GATE: "gate",
+}
+
+
+class _Impossible(Exception):
+    """Ends planning with a sentence."""
+
+
+def plan(proposal: Proposal, snapshot: Snapshot, settings: Settings) -> Plan:
+    """What this proposal would write, or why it can write nothing."""
+    return Planner(snapshot, settings).plan(proposal)
+
+
+class Planner:
+    """Plans many proposals against one snapshot."""
+
+    def __init__(self, snapshot: Snapshot, settings: Settings) -> None:
+        self._snapshot, self._settings = snapshot, settings
+        self._population = Population(snapshot, settings.guard.protected_priority)
+        self._plans = {
+            ActionKind.REPLICATE: self._replicate,
+            ActionKind.MIGRATE: self._migrate,
+            ActionKind.THROTTLE: self._slow,
+            ActionKind.RESOURCE_CAP: self._slow,
+            ActionKind.POWER_STATE: self._power,
+            ActionKind.DVFS: self._clock,
+            ActionKind.MEMORY_BALLOON: self._balloon,
+            ActionKind.ADMISSION: self._gate,
+        }
+
+    def plan(self, proposal: Proposal) -> Plan:
+        make = self._plans.get(proposal.kind)
+        if make is None:
+            return impossible(f"{proposal.kind} asks for nothing that could be written")
+        try:
+            return make(proposal)
+        except _Impossible as reason:
+            return impossible(str(reason))
+
+    def restore(self, inverse: Iterable[Write]) -> Plan:
+        """The inverse of an earlier action, as far as its objects are still the same ones."""
+        writes = tuple(write for write in inverse if self._still_there(write))
+        if not writes:
+            return impossible("every object of the expired action is gone")
+        return self._finish(writes, (), disturbs=0)
+
+    def _still_there(self, write: Write) -> bool:
+        row = self._snapshot.find(write.target)
+        return row is not None and self._uid(write.target, row) == write.uid
+
+    def _uid(self, target: Ref, row: int) -> int:
+        s = self._snapshot
+        table = {
+            "node": s.nodes.uid,
+            "pod": s.pods.uid,
+            "workload": s.workloads.uid,
+            "namespace": s.namespaces.uid,
+        }
+        return int(table[target.kind][row]) if target.kind in table else -1
+
+    # One method per kind.
+
+    def _replicate(self, proposal: Proposal) -> Plan:
+        row, kind = self._target(proposal, "node", "workload")
+        if kind == "workload":
+            avoid = self._avoid(proposal)
+            return self._finish(*self._scale_up([row], avoid), disturbs=0)
+        rows = self._exposed_workloads(row)
+        if not rows:
+            raise _Impossible(f"{proposal.target.short} hosts no service without an extra replica")
+        avoid = proposal.target.name
+        return self._finish(*self._scale_up(rows, avoid), disturbs=0, node=row)
+
+    def _avoid(self, proposal: Proposal) -> str:
+        avoid = proposal.payload.get("avoid", "")
+        if not isinstance(avoid, str):
+            raise _Impossible(f"avoid must be a node's name, but got {_shown(avoid)}")
+        if avoid and self._snapshot.find(Ref(self._snapshot.cluster, "node", "", avoid)) is None:
+            raise _Impossible(f"avoid names no node of this cluster: {_shown(avoid)}")
+        return avoid
+
+    def _exposed_workloads(self, node: int) -> list[int]:
+        """Services on the node without an extra replica: least redundancy, then priority, first."""
+        w = self._snapshot.workloads
+        hosted = self._snapshot.pods.workload[self._population.on_node(node)]
+        rows, here = np.unique(hosted, return_counts=True)
+        keep = (w.kind[rows] == WorkloadKind.SERVICE) & self._population.workload_open[rows]
+        keep &= w.replicas_desired[rows] <= w.replicas_baseline[rows]
+        rows, here = rows[keep], here[keep]
+        left = w.replicas_ready[rows] - here - w.min_available[rows]
+        order = np.lexsort((rows, -w.priority[rows], left))
+        return [int(row) for row in rows[order][:REPLICAS_PER_NODE_ACTION]]
+
+    def _scale_up(
+        self, rows: Sequence[int], avoid: str
+    ) -> tuple[tuple[Write, ...], tuple[Write, ...]]:
+        w, writes, inverse = self._snapshot.workloads, [], []
+        for row in rows:
+            target, before = self._snapshot.workload_ref(row), int(w.replicas_desired[row])
+            uid = int(w.uid[row])
+            writes.append(
+                Write(
+                    verb=Verb.SCALE,
+                    target=target,
+                    uid=uid,
+                    value=before + 1,
+                    original=before,
+                    avoid=avoid,
+                )
+            )
+            inverse.append(_back(writes[-1]))
+        return tuple(writes), tuple(inverse)
+
+    def _migrate(self, proposal: Proposal) -> Plan:
+        row, kind = self._target(proposal, "node", "pod")
+        if kind == "pod":
+            if not self._population.resident[row]:
+                raise _Impossible(f"{proposal.target.short} runs nowhere, so it cannot be moved")
+            return self._finish((self._evict(row),), (), disturbs=1)
+        power = Power(int(self._snapshot.nodes.power[row]))
+        if power in (Power.DRAINING, Power.ASLEEP, Power.BOOTING):
+            raise _Impossible(f"{proposal.target.short} is {power.name.lower()} already")
+        residents = self._population.on_node(row)
+        evictable = residents[self._snapshot.pods.evictable[residents] == 1]
+        taint = self._taint(row)
+        undo = tuple(_back(write) for write in taint)
+        if self._population.movable[evictable].all():
+            drain = self._node_write(Verb.DRAIN, row, 1, 0)
+            return self._finish(
+                (*taint, drain), (_back(drain), *undo), disturbs=len(evictable), moved=evictable
+            )
+        movable = evictable[self._population.movable[evictable]][:EVICTIONS_PER_ACTION]
+        evictions = tuple(self._evict(int(pod)) for pod in movable)
+        if not evictions and not taint:
+            raise _Impossible(f"{proposal.target.short} hosts nothing that may be moved")
+        return self._finish((*taint, *evictions), undo, disturbs=len(evictions), moved=movable)
+
+    def _taint(self, row: int) -> tuple[Write, ...]:
+        """Our taint, unless somebody keeps pods off already: theirs is not ours to remove."""
+        if self._snapshot.nodes.tainted[row]:
+            return ()
+        return (self._node_write(Verb.TAINT, row, 1, 0),)
+
+    def _evict(self, pod: int) -> Write:
+        return Write(
+            verb=Verb.EVICT,
+            target=self._snapshot.pod_ref(pod),
+            uid=int(self._snapshot.pods.uid[pod]),
+            value=1,
+            original=0,
+        )
+
+    def _power(self, proposal: Proposal) -> Plan:
+        row, _ = self._target(proposal, "node")
+        state = proposal.payload.get("state")
+        power = Power(int(self._snapshot.nodes.power[row]))
+        if state == "awake":
+            return self._wake(row, power, proposal.target)
+        if state != "asleep":
+            raise _Impossible(f'state must be "asleep" or "awake", but got {_shown(state)}')
+        if power is not Power.AWAKE:
+            raise _Impossible(f"{proposal.target.short} is {power.name.lower()} already")
+        taint, drain = self._taint(row), self._node_write(Verb.DRAIN, row, 2, 0)
+        # Which of the two undoes the sleep depends on how far the drain has come; ``expect`` tells.
+        wake = self._node_write(Verb.POWER, row, 1, 0, expect=0)
+        undo = (_back(drain), wake, *(_back(write) for write in taint))
+        residents = self._population.on_node(row)
+        moved = residents[self._snapshot.pods.evictable[residents] == 1]
+        return self._finish((*taint, drain), undo, disturbs=len(moved), moved=moved)
+
+    def _wake(self, row: int, power: Power, target: Ref) -> Plan:
+        nodes = self._snapshot.nodes
+        if power in (Power.BOOTING, Power.DEAD) or (power is Power.AWAKE and not nodes.tainted[row]):
+            raise _Impossible(f"{target.short} is {power.name.lower()} already")
+        if power is Power.ASLEEP:
+            writes = [self._node_write(Verb.POWER, row, 1, 0)]
+        else:
+            raise _Impossible(f"{target.short} is not asleep but {power.name.lower()}")
+        if nodes.tainted[row]:
+            writes.append(self._node_write(Verb.TAINT, row, 0, 1))
+        return self._finish(tuple(writes), (), disturbs=0)
+
+    def _clock(self, proposal: Proposal) -> Plan:
+        row, _ = self._target(proposal, "node")
+        frequency = round(_number(proposal, "frequency_permille", 1, FULL_CLOCK))
+        before = int(self._snapshot.nodes.frequency_permille[row])
+        if frequency == before:
+            raise _Impossible(f"{proposal.target.short} runs at {before} per mille already")
+        write = self._node_write(Verb.FREQUENCY, row, frequency, before)
+        undo = () if frequency >= FULL_CLOCK else (_back(write),)
+        return self._finish((write,), undo, disturbs=0)
+
+    def _slow(self, proposal: Proposal) -> Plan:
+        factor = _number(proposal, "factor", 0.0, 1.0)
+        pods, s = self._snapshot.pods, self._settings
+        rows = self._pods_of(proposal)
+        limit = pods.cpu_limit_millicores
+        rows = rows[(limit[rows] > 0) & (pods.phase[rows] == Phase.RUNNING)]
+        most = (
+            s.safety.pods_per_action
+            if proposal.kind is ActionKind.THROTTLE
+            else s.admission.pods_per_action
+        )
+        rows = rows[np.argsort(-pods.cpu_used_millicores[rows], kind="stable")][:most]
+        writes = []
+        for row in rows.tolist():
+            before = int(limit[row])
+            after = max(int(before * factor), 1)
+            if after < before:
+                writes.append(self._pod_write(Verb.CPU_LIMIT, row, after, before))
+        if not writes:
+            raise _Impossible(f"{proposal.target.short} has no running pod with a CPU limit to lower")
+        return self._finish(tuple(writes), tuple(map(_back, writes)), disturbs=0)
+
+    def _balloon(self, proposal: Proposal) -> Plan:
+        factor = _number(proposal, "factor", 0.0, 1.0)
+        pods, rows = self._snapshot.pods, self._pods_of(proposal, batch_only=False)
+        rows = rows[pods.phase[rows] == Phase.RUNNING]
+        peak = np.maximum(pods.memory_peak_mib[rows], pods.memory_used_mib[rows])
+        floor = np.ceil(peak * self._settings.guard.memory_floor_factor).astype(np.int64)
+        request = pods.memory_request_mib[rows]
+        after = np.maximum((request * factor).astype(np.int64), np.maximum(floor, 1))
+        after = np.maximum(after, SMALLEST_MEMORY_MIB)
+        saved = request - after
+        order = np.argsort(-saved, kind="stable")[:BALLOONS_PER_ACTION]
+        writes = tuple(
+            self._pod_write(Verb.MEMORY_REQUEST, int(rows[i]), int(after[i]), int(request[i]))
+            for i in order.tolist()
+            if saved[i] > 0
+        )
+        if not writes:
+            raise _Impossible(f"{proposal.target.short} has no running pod that asks for too much")
+        return self._finish(writes, tuple(map(_back, writes)), disturbs=0)
+
+    def _gate(self, proposal: Proposal) -> Plan:
+        row, _ = self._target(proposal, "namespace")
+        decision = proposal.payload.get("decision")
+        gate = DECISIONS.get(decision) if isinstance(decision, str) else None
+        if gate is None:
+            known = ", ".join(DECISIONS)
+            raise _Impossible(f"decision must be one of {known}, but got {_shown(decision)}")
+        spaces = self._snapshot.namespaces
+        before = int(spaces.gate[row])
+        if before == gate:
+            raise _Impossible(f"the gate of {proposal.target.short} is {gate.name.lower()} already")
+        write = Write(
+            verb=Verb.GATE,
+            target=self._snapshot.namespace_ref(row),
+            uid=int(spaces.uid[row]),
+            value=int(gate),
+            original=before,
+        )
+        undo = () if gate is Gate.OPEN else (_back(write),)
+        return self._finish((write,), undo, disturbs=0)
+
+    # What the methods above share.
+
+    def _target(self, proposal: Proposal, *kinds: str) -> tuple[int, str]:
+        if proposal.target.kind not in kinds:
+            wanted = " or ".join(kinds)
+            raise _Impossible(f"{proposal.kind} needs a {wanted}, but got a {proposal.target.kind}")
+        row = self._snapshot.find(proposal.target)
+        if row is None:
+            raise _Impossible(f"there is no {_shown(str(proposal.target))} in this snapshot")
+        return row, proposal.target.kind
+
+    def _pods_of(self, proposal: Proposal, batch_only: bool = True) -> Rows:
+        """The pods a target stands for; of a node only those whose owner lets us."""
+        row, kind = self._target(proposal, "node", "pod", "workload")
+        if kind == "pod":
+            return np.array([row], np.intp)
+        if kind == "workload":
+            return self._population.of_workload(row)
+        rows = self._population.on_node(row)
+        mask = self._population.movable[rows]
+        return rows[mask & self._population.batch[rows]] if batch_only else rows[mask]
+
+    def _node_write(
+        self, verb: Verb, row: int, value: int, original: int, expect: int | None = None
+    ) -> Write:
+        return Write(
+            verb=verb,
+            target=self._snapshot.node_ref(row),
+            uid=int(self._snapshot.nodes.uid[row]),
+            value=value,
+            original=original,
+            expect=expect,
+        )
+
+    def _pod_write(self, verb: Verb, row: int, value: int, original: int) -> Write:
+        return Write(
+            verb=verb,
+            target=self._snapshot.pod_ref(row),
+            uid=int(self._snapshot.pods.uid[row]),
+            value=value,
+            original=original,
+        )
+
+    def _finish(
+        self,
+        writes: tuple[Write, ...],
+        inverse: tuple[Write, ...],
+        *,
+        disturbs: int,
+        moved: Rows | None = None,
+        node: int | None = None,
+    ) -> Plan:
+        s = self._snapshot
+        targets = {write.target: None for write in writes}  # a dict keeps the order
+        if node is not None:
+            targets[s.node_ref(node)] = None
+        rows = [int(row) for row in (moved if moved is not None else ())]
+        rows += [row for ref in targets if ref.kind == "pod" and (row := s.find(ref)) is not None]
+        pods = {s.pod_ref(row): None for row in rows}
+        workloads = {ref: None for ref in targets if ref.kind == "workload"}
+        owners = np.unique(s.pods.workload[rows]).tolist() if rows else []
+        workloads |= {s.workload_ref(owner): None for owner in owners}
+        nodes = tuple(ref for ref in targets if ref.kind == "node")
+        return Plan(
+            writes=writes,
+            inverse=inverse,
+            touches=tuple(targets | workloads | pods),
+            workloads=tuple(workloads),
+            nodes=nodes,
+            disturbs=disturbs,
+            effects=effects_of(writes),
+        )
+
+
+def effects_of(writes: Iterable[Write]) -> tuple[tuple[str, int], ...]:
+    """(object and field, direction), one per field, in the order of the writes."""
+    found: dict[str, int] = {}
+    for write in writes:
+        found[f"{write.target}#{FIELDS[write.verb]}"] = direction(write)
+    return tuple(found.items())
+
+
+def direction(write: Write) -> int:
+    """+1 gives the object more to work with, -1 takes away, 0 changes nothing."""
+    if write.verb in (Verb.TAINT, Verb.DRAIN):
+        return -1 if write.value else 1
+    if write.verb is Verb.POWER:
+        return 1 if write.value else -1
+    if write.verb is Verb.GATE:
+        return 1 if write.value == Gate.OPEN else -1
+    if write.verb is Verb.EVICT:
+        return -1
+    return (write.value > write.original) - (write.value < write.original)
+
+
+def impossible(reason: str) -> Plan:
+    return Plan(
+        writes=(),
+        inverse=(),
+        touches=(),
+        workloads=(),
+        nodes=(),
+        disturbs=0,
+        effects=(),
+        impossible=reason,
+    )
+
+
+def _back(write: Write) -> Write:
+    return Write(
+        verb=write.verb,
+        target=write.target,
+        uid=write.uid,
+        value=write.original,
+        original=write.value,
+        expect=write.value,
+    )
+
+
+def _number(proposal: Proposal, key: str, low: float, high: float) -> float:
+    value = proposal.payload.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _Impossible(f"{key} must be a number, but got {_shown(value)}")
+    if not (low <= value <= high) or not math.isfinite(value):
+        raise _Impossible(f"{key} must be between {low:g} and {high:g}, but got {_shown(value)}")
+    return float(value)
+
+
+def _shown(value: object) -> str:
+    """A made-up value in a sentence: short, on one line, printable."""
+    text = value if isinstance(value, str) else repr(value)
+    text = "".join(c if c.isprintable() else "?" for c in text[:60])
+    return f'"{text}"' if isinstance(value, str) else text

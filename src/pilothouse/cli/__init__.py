@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: thin commands, one file each.
+
+A command's module is imported to show help, so it imports nothing of weight until it runs. Every
+error of ours becomes one line on stderr and the error's own exit code; anything else is a bug and
+says so. ``PILOTHOUSE_DEBUG=1`` adds the traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from pilothouse.cli import config, scenarios
+
+BUG_EXIT = 70
+
+app = typer.Typer(
+    name="pilothouse",
+    help="Watch a cluster, forecast trouble, arbitrate between agents, act and explain.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # plain help: rich alone would double the time to the first line
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# Every command, in the order of the help; each lives in the module it is named for.
+app.command("scenarios")(scenarios.scenarios)
+app.add_typer(config.app, name="config")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from pilothouse import __version__
+
+        typer.echo(f"pilothouse {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    from pilothouse.errors import PilothouseError
+
+    try:
+        code = app(arguments, prog_name="pilothouse", standalone_mode=False)
+        sys.stdout.flush()
+    except PilothouseError as error:
+        return _fail(str(error), error.exit_code)
+    except typer.TyperException as error:  # a usage error: unknown option, missing argument
+        return _misused(error)
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except BrokenPipeError:
+        return _reader_went_away()
+    except Exception as error:
+        return _fail(_bug(error), BUG_EXIT)
+    return code if isinstance(code, int) else 0
+
+
+def _fail(message: str, code: int) -> int:
+    if os.environ.get("PILOTHOUSE_DEBUG") == "1":
+        import traceback
+
+        traceback.print_exc()
+    print(f"pilothouse: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def _misused(error: typer.TyperException) -> int:
+    message = error.format_message()
+    if message.startswith("Usage:"):  # a group without a command answers with its help
+        print(message)
+        return 0
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "pilothouse"
+    stop = "" if message.endswith((".", "?")) else "."
+    return _fail(f"{message}{stop} See: {command} --help", error.exit_code)
+
+
+def _bug(error: Exception) -> str:
+    return (
+        f"{type(error).__name__}: {error}. This is a bug in pilothouse; nothing more is done. "
+        "Please report it with the output of PILOTHOUSE_DEBUG=1."
+    )
+
+
+def _reader_went_away() -> int:
+    """``pilothouse scenarios | head -1`` is no error; keep Python from flushing into the void."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a journal: how they are opened, locked, told apart and lined up.
+
+One process and one connection writes and checkpoints; a lock beside the file enforces it. Readers
+open read-only and never checkpoint. What SQLite reports becomes one line that says what to do.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from pilothouse.errors import (
+    JournalCorrupt,
+    JournalError,
+    JournalMismatch,
+    JournalTooNew,
+    JournalUnwritable,
+    MissingFile,
+)
+
+APPLICATION_ID = 0x50494C4F  # "PILO", so that file(1) and we can tell it from other databases
+SCHEMA_VERSION = 1
+COLUMNS = "seq, kind, cycle, key, wall, body, frame, digest, link"
+SCHEMA = (
+    "CREATE TABLE records(seq INTEGER PRIMARY KEY, kind TEXT, cycle INTEGER, key TEXT, "
+    "wall REAL, body BLOB, frame BLOB, digest BLOB, link BLOB)"
+)
+
+
+def connect_writer(path: Path) -> sqlite3.Connection:
+    """The one connection that writes; creates the file. Shared by threads behind a lock."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    return connection
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    """Read-only, also while somebody writes; text comes as bytearray, unchecked and unchanged."""
+    if not path.exists():
+        raise MissingFile(f"No journal at {path}. Give the file that `up --journal` wrote.")
+    uri = f"file:{quote(str(path))}?mode=ro"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.Error as error:
+        connection.close()
+        # A closed journal in a directory that cannot be written: nobody can be writing it either.
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN or wal_of(path).exists():
+            raise
+        connection = sqlite3.connect(
+            f"{uri}&immutable=1", uri=True, isolation_level=None, check_same_thread=False
+        )
+    connection.text_factory = bytearray
+    return connection
+
+
+def wal_of(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def create_schema(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(SCHEMA)
+    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    connection.execute("COMMIT")
+
+
+def is_blank(connection: sqlite3.Connection) -> bool:
+    """A file nobody has written to yet."""
+    empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+    return bool(empty) and _pragma(connection, "application_id") == 0
+
+
+def check_identity(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file that is not a journal, or one that a newer Pilothouse wrote."""
+    if _pragma(connection, "application_id") != APPLICATION_ID:
+        raise JournalMismatch(
+            f"{path} is a database, but not a Pilothouse journal. Give another file."
+        )
+    version = _pragma(connection, "user_version")
+    if version < 1:
+        raise JournalCorrupt(f"{path} has no journal schema version. Restore it from a copy.")
+    if version > SCHEMA_VERSION:
+        raise JournalTooNew(
+            f"{path} has journal schema {version}; this build reads up to {SCHEMA_VERSION}. "
+            "Use the Pilothouse that wrote it, or a newer one."
+        )
+    objects = connection.execute("SELECT name, sql FROM sqlite_master").fetchall()
+    if [(_text(name), _text(sql)) for name, sql in objects] != [("records", SCHEMA)]:
+        raise JournalCorrupt(f"{path} holds tables or triggers that no Pilothouse journal has.")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytearray) else str(value)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what SQLite or the system reports into one line."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _explained(error, path) from error
+    except FileNotFoundError as error:
+        raise JournalUnwritable(
+            f"Cannot write the journal {path}: the directory {path.parent} does not exist. "
+            "Create it, or give another --journal."
+        ) from error
+    except OSError as error:
+        raise JournalUnwritable(
+            f"Cannot write the journal {path}: {error.strerror or error}. Make its directory "
+            "writable, or give another --journal. Nothing will be changed until it can be written."
+        ) from error
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+            raise MissingFile(
+                f"Cannot open the journal {path}: {error}. Check who may read it."
+            ) from error
+        raise JournalCorrupt(
+            f"Cannot read the journal {path}: {error}. Restore it from a copy."
+        ) from error
+
+
+_ADVICE = {
+    sqlite3.SQLITE_FULL: "the disk is full. Free some space",
+    sqlite3.SQLITE_READONLY: "the file or its directory is read-only. Make it writable",
+    sqlite3.SQLITE_CANTOPEN: (
+        "it cannot be opened or created. Check that its directory exists and is writable"
+    ),
+    sqlite3.SQLITE_BUSY: "another process holds it. Stop that process",
+    sqlite3.SQLITE_LOCKED: "another process holds it. Stop that process",
+    sqlite3.SQLITE_PERM: "permission is denied. Make it writable",
+    sqlite3.SQLITE_IOERR: "the disk reports an error. Check the disk and its free space",
+}
+
+
+def _explained(error: sqlite3.Error, path: Path) -> JournalError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return JournalCorrupt(
+            f"{path} is not a readable journal: {error}. Restore it from a copy or give "
+            "another file."
+        )
+    advice = _ADVICE.get(code, f"{error}. Check the file")
+    return JournalUnwritable(
+        f"Cannot write the journal {path}: {advice}, or give another --journal. "
+        "Nothing will be changed until it can be written."
+    )
+
+
+class FileLock:
+    """Held while a journal is written. The file goes away with it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(path.name + ".lock")
+        self._fd = self._acquire(path)
+
+    def _acquire(self, path: Path) -> int:
+        while True:
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+                raise JournalUnwritable(
+                    f"Cannot write the journal {path}: another process holds it. "
+                    "Stop that process, or give another --journal."
+                ) from None
+            if self._is_current(fd):
+                return fd
+            os.close(fd)  # released and removed by its last holder between our open and lock
+
+    def _is_current(self, fd: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(fd), os.stat(self._path))
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        self._path.unlink(missing_ok=True)
+        os.close(self._fd)
+
+
+def segment_path(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.stem}.{number}{path.suffix or '.db'}")
+
+
+def segments_of(path: Path) -> list[tuple[int, Path]]:
+    """The closed files beside this one, oldest first."""
+    suffix = path.suffix or ".db"
+    pattern = re.compile(rf"{re.escape(path.stem)}\.([1-9][0-9]*){re.escape(suffix)}")
+    if not path.parent.is_dir():
+        return []
+    found = ((pattern.fullmatch(entry.name), entry) for entry in path.parent.iterdir())
+    return sorted((int(match[1]), entry) for match, entry in found if match)
+
+
+def sync_directory(path: Path) -> None:
+    """Make creations and renames in the file's directory durable."""
+    fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

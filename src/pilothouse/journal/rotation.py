@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Closing a file of the journal and carrying the chain on in a new one.
+
+A database that somebody has open in write-ahead mode must not be renamed: its log is found by name
+and the other would read or reset the wrong one. So the file first leaves that mode, which SQLite
+allows only while nobody else is connected; otherwise the rotation waits for a later cycle. The new
+file is complete and durable before the two renames, and ``finish`` completes them after a crash.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from pilothouse.journal.chain import Row
+from pilothouse.journal.files import (
+    COLUMNS,
+    connect_reader,
+    connect_writer,
+    create_schema,
+    segment_path,
+    segments_of,
+    sync_directory,
+)
+from pilothouse.settings import JournalSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Began:
+    """How the current file began."""
+
+    segment: int  # number of the file before it, 0: there was none
+    wall: float
+
+
+def began(path: Path) -> Began:
+    with closing(connect_reader(path)) as connection:
+        kind, key, wall = connection.execute(
+            "SELECT kind, key, wall FROM records ORDER BY seq LIMIT 1"
+        ).fetchone()
+    return Began(segment=int(key) if kind == b"rotated" else 0, wall=wall)
+
+
+def release(connection: sqlite3.Connection) -> bool:
+    """Leave write-ahead mode; False where somebody else is connected."""
+    connection.execute("PRAGMA busy_timeout=0")
+    try:
+        return bool(connection.execute("PRAGMA journal_mode=DELETE").fetchone()[0] == b"delete")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise
+        return False
+    finally:
+        connection.execute("PRAGMA busy_timeout=5000")
+
+
+def take_back(connection: sqlite3.Connection) -> None:
+    """Return to write-ahead mode after a rotation that did not happen."""
+    connection.execute("PRAGMA journal_mode=WAL")
+
+
+def prepare(path: Path, first: Row) -> None:
+    """Write the next file beside this one, with its first record."""
+    fresh = _fresh(path)
+    fresh.unlink(missing_ok=True)
+    try:
+        with closing(connect_writer(fresh)) as connection:
+            create_schema(connection)
+            connection.execute(
+                f"INSERT INTO records({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (*first.values, first.link),
+            )
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def swap(path: Path, segment: int) -> sqlite3.Connection:
+    """Put the closed file aside and the next one in its place."""
+    os.rename(path, segment_path(path, segment))
+    os.rename(_fresh(path), path)
+    sync_directory(path)
+    connection = connect_writer(path)
+    connection.text_factory = bytearray
+    return connection
+
+
+def finish(path: Path) -> None:
+    """Complete or forget a rotation that a crash interrupted."""
+    fresh = _fresh(path)
+    if not fresh.exists():
+        return
+    if path.exists():
+        fresh.unlink()
+    else:
+        os.rename(fresh, path)
+    sync_directory(path)
+
+
+def prune(path: Path, settings: JournalSettings, now: float) -> None:
+    """Delete closed files beyond the number or the age that is kept."""
+    closed = segments_of(path)
+    excess = len(closed) - settings.keep_segments
+    oldest = now - settings.keep_days * 86_400
+    for place, (_, segment) in enumerate(closed):
+        # Only from the old end: a gap in the middle would break the chain.
+        if place >= excess and _ended(segment) >= oldest:
+            break
+        segment.unlink()
+
+
+def _ended(path: Path) -> float:
+    with closing(connect_reader(path)) as connection:
+        wall = connection.execute("SELECT wall FROM records ORDER BY seq DESC LIMIT 1").fetchone()
+    return float(wall[0])
+
+
+def _fresh(path: Path) -> Path:
+    return path.with_name(path.name + ".new")

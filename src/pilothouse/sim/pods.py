@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of a pod: created, bound, started, failed, started again, terminated, gone.
+
+Every function takes pod slots (flat rows) and keeps the sums that others rely on: requests and
+pods by node, ready and existing pods by workload. Times follow Kubernetes: crash back-off of 10,
+20, 40 .. 300 s that is forgotten after ten healthy minutes, a grace period on termination, and
+340 s until the pods of a dead node are given up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pilothouse.domain import Gate, PendingCause, Phase, WorkloadKind
+from pilothouse.sim.blueprint import TICK_SECONDS
+from pilothouse.sim.randomness import Stream, keys, mix
+from pilothouse.sim.state import EMPTY, I4, I8, NEVER, RATIO_BITS, U4, UNLIMITED, State
+
+BACKOFF_TICKS = np.array([2, 4, 8, 16, 32, 60], dtype=np.int32)  # 10 s doubling to 300 s
+HEALTHY_TICKS = 600 // TICK_SECONDS
+LOST_TICKS = 340 // TICK_SECONDS  # 40 s until NotReady, 300 s of toleration
+WAIT_GRACE_TICKS = 60 // TICK_SECONDS  # a batch pod may wait this long at no cost
+_BLANK = (
+    "down", "lost", "gated", "started", "leaked", "memory", "peak", "restarts", "ooms", "backoff",
+)  # fmt: skip
+SMALLEST_LIMIT = 50  # millicores; keeps the reciprocal in range
+
+
+def stop(s: State, i: I8) -> None:
+    """These no longer serve."""
+    running = i[s.phase[i] == Phase.RUNNING]
+    np.subtract.at(s.w_ready, s.work[running], 1)
+    np.subtract.at(s.w_network_ms, s.work[running], s.n_latency[s.node[running]])
+    s.active_work[i] = s.nobody_work
+    s.active_node[i] = s.nobody_node
+    s.memory[i] = 0
+    s.leaked[i] = 0
+
+
+def run(s: State, i: I8) -> None:
+    """These serve from now on."""
+    work, node = s.work[i], s.node[i]
+    s.phase[i] = Phase.RUNNING
+    s.since[i] = s.tick
+    s.timer[i] = NEVER
+    s.down[i] = 0
+    s.started[i] = 1
+    s.active_work[i] = work
+    s.active_node[i] = node
+    s.peak[i] = 0
+    np.add.at(s.w_ready, work, 1)
+    np.add.at(s.w_network_ms, work, s.n_latency[node])
+
+
+def release(s: State, i: I8) -> None:
+    """Give back what these had requested of their nodes."""
+    bound = i[s.node[i] != s.nobody_node]
+    if not len(bound):
+        return
+    node = s.node[bound]
+    np.subtract.at(s.n_cpu_requested, node, s.cpu_request[bound])
+    np.subtract.at(s.n_memory_requested, node, s.memory_request[bound])
+    np.subtract.at(s.n_pods, node, 1)
+    s.c_freed[node // s.nodes] = s.tick
+    s.node[bound] = s.nobody_node
+
+
+def bind(s: State, i: I8, node: I8) -> None:
+    """Place pending pods; distinct slots, nodes may repeat."""
+    s.node[i] = node
+    np.add.at(s.n_cpu_requested, node, s.cpu_request[i])
+    np.add.at(s.n_memory_requested, node, s.memory_request[i])
+    np.add.at(s.n_pods, node, 1)
+    s.cause[i] = PendingCause.NONE
+    s.avoid[i] = -1
+    start(s, i)
+
+
+def start(s: State, i: I8) -> None:
+    """Pull, create, start: takes the workload's start time, half as long again for some."""
+    s.phase[i] = Phase.STARTING
+    s.since[i] = s.tick
+    ticks = s.w_start_ticks[s.work[i]]
+    s.timer[i] = s.tick + ticks + (ticks * (s.key[i] >> np.uint32(31)).astype(np.int32) >> 1)
+
+
+def crash(s: State, i: I8, *, out_of_memory: bool) -> None:
+    """The container dies where it is and will be started again after its back-off."""
+    healthy = s.tick - s.since[i] >= HEALTHY_TICKS
+    level = np.where(healthy, 0, s.backoff[i])
+    stop(s, i)
+    s.phase[i] = Phase.FAILED
+    s.since[i] = s.tick
+    s.down[i] = 1
+    s.restarts[i] += 1
+    s.ooms[i] += int(out_of_memory)
+    s.backoff[i] = np.minimum(level + 1, len(BACKOFF_TICKS) - 1)
+    s.timer[i] = s.tick + BACKOFF_TICKS[level]
+    s.remaining[i] = np.where(s.is_batch[i] == 1, s.work_total[i], 1)
+
+
+def lose(s: State, i: I8) -> None:
+    """The node died under these; nobody replaces them before the toleration has passed."""
+    alive = i[s.phase[i] != Phase.TERMINATING]
+    gone = i[s.phase[i] == Phase.TERMINATING]
+    stop(s, alive)
+    s.phase[alive] = Phase.FAILED
+    s.since[alive] = s.tick
+    s.down[alive] = 1
+    s.lost[alive] = 1
+    s.timer[alive] = s.tick + LOST_TICKS
+    s.timer[gone] = s.tick + LOST_TICKS
+
+
+def terminate(s: State, i: I8, *, wanted: bool) -> None:
+    """Ask these to end. ``wanted``: they should serve, so their replacements count as down."""
+    i = i[s.phase[i] != Phase.TERMINATING]
+    serving = i[((s.started[i] == 1) | (s.down[i] == 1)) & (s.is_batch[i] == 0)]
+    stop(s, i)
+    np.subtract.at(s.w_have, s.work[i], 1)
+    if wanted:
+        np.add.at(s.w_owed, s.work[serving], 1)
+        requeue(s, i[s.is_batch[i] == 1])
+    s.down[i] = 0
+    bound = s.node[i] != s.nobody_node
+    held = i[bound]
+    s.phase[held] = Phase.TERMINATING
+    s.since[held] = s.tick
+    s.timer[held] = s.tick + s.w_grace_ticks[s.work[held]]
+    erase(s, i[~bound])
+
+
+def remove(s: State, i: I8) -> None:
+    """Finished or withdrawn: gone at once, nobody replaces them."""
+    stop(s, i)
+    np.subtract.at(s.w_have, s.work[i], 1)
+    erase(s, i)
+
+
+def erase(s: State, i: I8) -> None:
+    """Empty these slots."""
+    release(s, i)
+    s.phase[i] = EMPTY
+    s.uid[i] = 0
+    s.timer[i] = NEVER
+    s.down[i] = 0
+    s.is_batch[i] = 0
+    s.work[i] = s.nobody_work
+    s.memory_limit[i] = UNLIMITED
+
+
+def requeue(s: State, i: I8) -> None:
+    """Remember these batch jobs: the next reconcile starts them over, as new pods."""
+    i = i[np.argsort(s.uid[i] + (i // s.pods << 40))]
+    for slot in i.tolist():
+        s.reborn.append(
+            (
+                int(s.work[slot]),
+                int(s.key[slot]),
+                int(s.created[slot]),
+                int(s.deadline[slot]),
+                int(s.started[slot] | s.down[slot]),
+            )
+        )
+
+
+def recreate(s: State) -> None:
+    """Start the remembered jobs over. A job is not forgiven its wait: it keeps its deadline."""
+    if not s.reborn:
+        return
+    rows = np.array(sorted(s.reborn, key=lambda r: r[0] // s.workloads), dtype=np.int64)
+    s.reborn = []
+    slots = create(s, rows[:, 0], rows[:, 1].astype(np.uint32))
+    s.created[slots] = rows[:, 2]
+    s.deadline[slots] = rows[:, 3]
+    s.down[slots] = rows[:, 4]
+
+
+def pod_keys(s: State, work: I8, ordinal: I4 | I8) -> U4:
+    """The key of the n-th pod of a workload: the same in both arms of a comparison."""
+    return mix(s.w_pod_key[work] + ordinal.astype(np.uint32))
+
+
+def create(s: State, work: I8, key: U4) -> I8:
+    """New pending pods, one per entry; entries of one cluster get ascending uids in order."""
+    cluster = work // s.workloads
+    order = np.argsort(cluster, kind="stable")
+    work, key, cluster = work[order], key[order], cluster[order]
+    slots, rank = _free_slots(s, cluster)
+    s.uid[slots] = s.c_next_uid[cluster] + rank
+    np.add.at(s.c_next_uid, cluster, 1)
+    s.key[slots] = key
+    s.work[slots] = work
+    s.node[slots] = s.nobody_node
+    s.active_work[slots] = s.nobody_work
+    s.active_node[slots] = s.nobody_node
+    s.phase[slots] = Phase.PENDING
+    s.cause[slots] = PendingCause.NONE
+    s.created[slots] = s.since[slots] = s.tick
+    s.tried[slots] = s.avoid[slots] = -1
+    patience = s.w_patience_ticks[work]
+    s.timer[slots] = np.where(patience > 0, s.tick + patience, NEVER)
+    _equip(s, slots, work)
+    for column in _BLANK:
+        getattr(s, column)[slots] = 0
+    for past in range(3):
+        s.used(past)[slots] = 0
+        s.held(past)[slots] = 0
+    np.add.at(s.w_have, work, 1)
+    batch = slots[s.is_batch[slots] == 1]
+    gate = s.s_gate[cluster_of(s, batch) * s.spaces + s.w_space[s.work[batch]]]
+    s.gated[batch] = gate == Gate.QUEUE
+    s.cause[batch] = np.where(gate == Gate.QUEUE, PendingCause.GATED, PendingCause.NONE)
+    return slots
+
+
+def _equip(s: State, slots: I8, work: I8) -> None:
+    """Requests, limits and work of new pods, from their workload."""
+    s.cpu_request[slots] = s.w_cpu_request[work]
+    set_cpu_limit(s, slots, s.w_cpu_limit[work])
+    s.memory_request[slots] = s.w_memory_request[work]
+    limit = s.w_memory_limit[work]
+    s.memory_limit[slots] = np.where(limit > 0, limit, UNLIMITED)
+    batch = s.w_kind[work] == WorkloadKind.BATCH
+    s.is_batch[slots] = batch
+    rate = np.minimum(s.w_appetite[work], s.cpu_limit[slots])
+    # Three quarters to five quarters of the usual work, by the pod's own key.
+    size = 768 + (s.key[slots] >> np.uint32(9) & np.uint32(511)).astype(np.int32)
+    total = (rate.astype(np.int64) * s.w_work_ticks[work] * size >> 10).astype(np.int32)
+    s.work_total[slots] = total
+    s.remaining[slots] = np.where(batch, np.maximum(total, 1), 1)
+    due = s.tick + WAIT_GRACE_TICKS + 2 * s.w_work_ticks[work]
+    s.deadline[slots] = np.where(batch, due, NEVER)
+
+
+def set_cpu_limit(s: State, slots: I8, limit: I4) -> None:
+    """Set the limit in millicores (0: none) and the reciprocal that latency uses."""
+    s.cpu_limit[slots] = np.where(limit > 0, np.maximum(limit, SMALLEST_LIMIT), UNLIMITED)
+    s.cpu_ratio[slots] = (1 << RATIO_BITS) // s.cpu_limit[slots]
+
+
+def _free_slots(s: State, cluster: I8) -> tuple[I8, I8]:
+    """A free slot for each entry (sorted by cluster), and each entry's rank in its cluster."""
+    first = np.searchsorted(cluster, cluster)
+    rank = np.arange(len(cluster)) - first
+    wanted = np.bincount(cluster, minlength=s.batch)
+    free_by_cluster = (s.phase.reshape(s.batch, s.pods) == EMPTY).sum(axis=1)
+    short = int((wanted - free_by_cluster).max())
+    if short > 0:
+        s.grow_pods(s.pods + max(short, s.pods // 4, 16))
+        free_by_cluster = (s.phase.reshape(s.batch, s.pods) == EMPTY).sum(axis=1)
+    free = np.flatnonzero(s.phase == EMPTY)
+    begins = np.cumsum(free_by_cluster) - free_by_cluster
+    return free[begins[cluster] + rank], rank
+
+
+def cluster_of(s: State, i: I8) -> I8:
+    """The cluster each slot belongs to."""
+    return i // s.pods
+
+
+def workload_keys(seed: U4, rows: I8) -> U4:
+    """Keys from which the keys of a workload's pods derive."""
+    return keys(seed, Stream.POD, rows)
