@@ -62,7 +62,9 @@ def perform(
             if halted() and not action.restores:
                 receipt = _skipped(write, "halted before this write was sent", clock())
             elif write.target in stopped:
-                receipt = _skipped(write, "an earlier write on this target did not succeed", clock())
+                receipt = _skipped(
+                    write, "an earlier write on this target did not succeed", clock()
+                )
             else:
                 receipt = actuator.execute(write, action.agent)
             if receipt.status is not Status.DONE:
@@ -70,7 +72,9 @@ def perform(
             yield action, write, receipt
 
 
-def resolve(intents: Sequence[str], actuator: Actuator, *, clock: Callable[[], int]) -> list[Receipt]:
+def resolve(
+    intents: Sequence[str], actuator: Actuator, *, clock: Callable[[], int]
+) -> list[Receipt]:
     """Settle intents left open by a crash: by looking, never by sending them again."""
     found = ((intent, actuator.find(intent)) for intent in intents)
     return [

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from pilothouse.settings import Settings
 
 REPLICAS_PER_NODE_ACTION = 4  # a node hosts many workloads; the most exposed ones come first
 EVICTIONS_PER_ACTION = 8
+LOST_PER_ACTION = 64
 BALLOONS_PER_ACTION = 8
 SMALLEST_MEMORY_MIB = 16
 FULL_CLOCK = 1000
@@ -161,7 +163,10 @@ class Planner:
                     avoid=avoid,
                 )
             )
-            inverse.append(_back(writes[-1]))
+            undo = _back(writes[-1])
+            if w.autoscaled[row]:  # the write raises the autoscaler's floor, which its owner set
+                undo = replace(undo, value=min(int(w.replicas_baseline[row]), before))
+            inverse.append(undo)
         return tuple(writes), tuple(inverse)
 
     def _migrate(self, proposal: Proposal) -> Plan:
@@ -175,18 +180,29 @@ class Planner:
             raise _Impossible(f"{proposal.target.short} is {power.name.lower()} already")
         residents = self._population.on_node(row)
         evictable = residents[self._snapshot.pods.evictable[residents] == 1]
+        movable = evictable[self._population.movable[evictable]]
+        if power is Power.DEAD or not self._snapshot.nodes.ready[row]:
+            return self._leave_behind(row, movable, proposal.target)
         taint = self._taint(row)
         undo = tuple(_back(write) for write in taint)
-        if self._population.movable[evictable].all():
+        if len(movable) == len(evictable):
             drain = self._node_write(Verb.DRAIN, row, 1, 0)
-            return self._finish(
-                (*taint, drain), (_back(drain), *undo), disturbs=len(evictable), moved=evictable
-            )
-        movable = evictable[self._population.movable[evictable]][:EVICTIONS_PER_ACTION]
-        evictions = tuple(self._evict(int(pod)) for pod in movable)
-        if not evictions and not taint:
+            writes, undo = (*taint, drain), (_back(drain), *undo)
+            return self._finish(writes, undo, disturbs=len(movable), moved=movable, node=row)
+        movable = movable[:EVICTIONS_PER_ACTION]
+        writes = (*taint, *(self._evict(int(pod)) for pod in movable))
+        if not writes:
             raise _Impossible(f"{proposal.target.short} hosts nothing that may be moved")
-        return self._finish((*taint, *evictions), undo, disturbs=len(evictions), moved=movable)
+        return self._finish(writes, undo, disturbs=len(movable), moved=movable, node=row)
+
+    def _leave_behind(self, row: int, movable: Rows, target: Ref) -> Plan:
+        """Pods of a node that no longer answers: evicting them lets their owners replace them at
+        once instead of after the cluster's own patience. Nothing is drained, nothing is tainted."""
+        movable = movable[:LOST_PER_ACTION]
+        if not len(movable):
+            raise _Impossible(f"{target.short} left nothing behind that may be replaced")
+        writes = tuple(self._evict(int(pod)) for pod in movable)
+        return self._finish(writes, (), disturbs=len(movable), moved=movable, node=row)
 
     def _taint(self, row: int) -> tuple[Write, ...]:
         """Our taint, unless somebody keeps pods off already: theirs is not ours to remove."""
@@ -223,7 +239,9 @@ class Planner:
 
     def _wake(self, row: int, power: Power, target: Ref) -> Plan:
         nodes = self._snapshot.nodes
-        if power in (Power.BOOTING, Power.DEAD) or (power is Power.AWAKE and not nodes.tainted[row]):
+        if power in (Power.BOOTING, Power.DEAD) or (
+            power is Power.AWAKE and not nodes.tainted[row]
+        ):
             raise _Impossible(f"{target.short} is {power.name.lower()} already")
         if power is Power.ASLEEP:
             writes = [self._node_write(Verb.POWER, row, 1, 0)]
@@ -262,7 +280,9 @@ class Planner:
             if after < before:
                 writes.append(self._pod_write(Verb.CPU_LIMIT, row, after, before))
         if not writes:
-            raise _Impossible(f"{proposal.target.short} has no running pod with a CPU limit to lower")
+            raise _Impossible(
+                f"{proposal.target.short} has no running pod with a CPU limit to lower"
+            )
         return self._finish(tuple(writes), tuple(map(_back, writes)), disturbs=0)
 
     def _balloon(self, proposal: Proposal) -> Plan:

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from pilothouse.cli import config, scenarios
+from pilothouse.cli import config, control, explain, journal, scenarios, sim, up
 
 BUG_EXIT = 70
 
@@ -30,8 +30,17 @@ app = typer.Typer(
 )
 
 # Every command, in the order of the help; each lives in the module it is named for.
+app.command("up")(up.up)
+app.command("explain")(explain.explain)
+app.command("replay")(journal.replay)
+app.command("verify")(journal.verify)
+app.command("halt")(control.halt)
+app.command("resume")(control.resume)
+app.command("mode")(control.mode)
+app.command("approve")(control.approve)
 app.command("scenarios")(scenarios.scenarios)
 app.add_typer(config.app, name="config")
+app.add_typer(sim.app, name="sim")
 
 
 def _print_version(wanted: bool) -> None:

@@ -37,10 +37,12 @@ def mode(
     """Say how far an agent may go."""
     from pilothouse.domain import Mode
     from pilothouse.errors import UnknownName
-    from pilothouse.propose.registry import agent_names
+    from pilothouse.propose.registry import default_agents
+    from pilothouse.settings import Settings
 
-    if agent not in agent_names():
-        raise UnknownName.among("agent", agent, agent_names())
+    known = [r.name for r in default_agents(Settings()) if r.name != "janitor"]
+    if agent not in known:
+        raise UnknownName.among("agent", agent, known)
     if mode not in tuple(Mode):
         raise UnknownName.among("mode", mode, [str(m) for m in Mode])
     arguments = {"agent": agent, "mode": mode} | ({"namespace": namespace} if namespace else {})

@@ -106,7 +106,9 @@ def _receipts(decision: Decision, receipts: Sequence[Receipt]) -> list[str]:
     for action in decision.actions:
         found = [answers[w.intent] for w in action.writes if w.intent in answers]
         done = sum(receipt.status is Status.DONE for receipt in found)
-        sentence = f"{action.kind} {action.target.short}: {done} of {len(action.writes)} writes done"
+        sentence = (
+            f"{action.kind} {action.target.short}: {done} of {len(action.writes)} writes done"
+        )
         others = sorted({f"{r.status}: {r.detail}" for r in found if r.status is not Status.DONE})
         missing = len(action.writes) - len(found)
         if missing:

@@ -16,7 +16,6 @@ from pilothouse.domain import Phase, Power, Snapshot, WorkloadKind
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]
-PRESENT = (Phase.STARTING, Phase.RUNNING, Phase.FAILED)
 
 
 class Population:
@@ -31,24 +30,30 @@ class Population:
         """(workloads,) owner opted in and nothing forbids touching it."""
         spaces, workloads = self.snapshot.namespaces, self.snapshot.workloads
         allowed = (spaces.managed == 1) & (spaces.protected == 0)
-        return allowed[workloads.namespace] & (workloads.priority < self._protected_priority)
+        mask: Mask = allowed[workloads.namespace] & (workloads.priority < self._protected_priority)
+        return mask
 
     @cached_property
     def movable(self) -> Mask:
         """(pods,) may be evicted as far as the snapshot says."""
         pods = self.snapshot.pods
-        return self.workload_open[pods.workload] & (pods.evictable == 1)
+        mask: Mask = self.workload_open[pods.workload] & (pods.evictable == 1)
+        return mask
 
     @cached_property
     def resident(self) -> Mask:
         """(pods,) bound and not on its way out."""
         pods = self.snapshot.pods
-        return (pods.node >= 0) & (pods.phase != Phase.PENDING) & (pods.phase != Phase.TERMINATING)
+        away = (pods.phase == Phase.PENDING) | (pods.phase == Phase.TERMINATING)
+        mask: Mask = (pods.node >= 0) & ~away
+        return mask
 
     @cached_property
     def batch(self) -> Mask:
         """(pods,) belongs to a workload that finishes."""
-        return self.snapshot.workloads.kind[self.snapshot.pods.workload] == WorkloadKind.BATCH
+        kind = self.snapshot.workloads.kind[self.snapshot.pods.workload]
+        mask: Mask = kind == WorkloadKind.BATCH
+        return mask
 
     @cached_property
     def _order(self) -> tuple[Rows, NDArray[np.int64]]:
@@ -83,4 +88,5 @@ class Population:
     def takes_pods(self) -> Mask:
         """(nodes,) awake, ready and not closed to new pods."""
         nodes = self.snapshot.nodes
-        return (nodes.ready == 1) & (nodes.power == Power.AWAKE) & (nodes.tainted == 0)
+        mask: Mask = (nodes.ready == 1) & (nodes.power == Power.AWAKE) & (nodes.tainted == 0)
+        return mask

@@ -61,6 +61,10 @@ class Controls:
                 because = f"line {command.line} of the controls file is not understood"
                 return replace(taken, halted=True, halted_because=because)
 
+    def without(self, approvals: frozenset[str]) -> Controls:
+        """The controls once these approvals are used up."""
+        return replace(self, approved=self.approved - approvals)
+
 
 def controls_path(journal: Path) -> Path:
     """The controls file of a journal."""

@@ -170,7 +170,8 @@ def _take_difference(
     }
     if has_names(kind):
         names = before.names[kept]
-        names[reader.take(np.int64)] = reader.take_texts()
+        renamed = reader.take(np.int64)
+        names[renamed] = reader.take_texts()
         stayed["names"] = names
     came = _take_whole(reader, kind, widths, None if uid is None else uid[int(kept.sum()) :])
     values = {name: np.concatenate((was, getattr(came, name))) for name, was in stayed.items()}

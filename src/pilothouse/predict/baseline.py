@@ -115,9 +115,7 @@ class EwmaTrend:
         match = rows.match(workloads.uid, snapshot.taken_seconds)
         now = workload_demand_millicores(snapshot).astype(np.float64)
         s = self._settings
-        rows.trend.follow(
-            now, match, elapsed, s.level_half_life_seconds, s.trend_half_life_seconds
-        )
+        rows.trend.follow(now, match, elapsed, s.level_half_life_seconds, s.trend_half_life_seconds)
         young = rows.age(snapshot.taken_seconds) < s.warmup_seconds
         return _demand(workloads.uid, rows.trend, young.astype(np.int32))
 
@@ -295,18 +293,14 @@ def _workload_risk(snapshot: Snapshot, pods: RiskTable) -> RiskTable:
         rows = np.flatnonzero(grid[:, column] > 0)
         worst = np.zeros(count, np.int64)
         np.maximum.at(worst, owner[rows], grid[rows, column])
-        endangered = np.bincount(
-            owner[grid[:, column] >= AT_RISK_PERMILLE], minlength=count
-        )
+        endangered = np.bincount(owner[grid[:, column] >= AT_RISK_PERMILLE], minlength=count)
         short = (endangered > 0) & (ready - endangered < np.maximum(workloads.min_available, 1))
         share = np.minimum(endangered / ready, 1.0)
         risk[:, column] = np.where(short, worst, worst * share)
     driver, value = _worst_driver(owner, grid[:, 1], pods, count)
     known = np.bincount(owner[usable], minlength=count) > 0
     quiet = risk[:, -1] < 1
-    table = _table(
-        workloads.uid, risk, np.where(quiet, 0, driver), np.where(quiet, 0, value)
-    )
+    table = _table(workloads.uid, risk, np.where(quiet, 0, driver), np.where(quiet, 0, value))
     return _with_abstentions(table, (~known).astype(np.int32))
 
 

@@ -110,7 +110,8 @@ class _Case:
             score=min(0.5 + self.short / 240, 1.0),
             priority=0 if self.strained else 1,
             reason=f"queue {self.short} (needs {needs}), oldest "
-            f"{self.seen.queue_oldest_seconds} s; {decision} new batch pods of {target.short}: {why}",
+            f"{self.seen.queue_oldest_seconds} s; {decision} new batch pods of "
+            f"{target.short}: {why}",
             evidence=self._evidence(needs),
             payload={"decision": decision},
             otherwise=f"below {needs} the choice would have been: admit",
@@ -190,4 +191,3 @@ class _Case:
             reason=f"queue {self.short} (needs {needs}){held}",
             evidence=self._evidence(needs),
         )
-

@@ -57,7 +57,9 @@ class Safety:
         self._settings = settings.safety
 
     def propose(self, snapshot: Snapshot, forecast: Forecast) -> Sequence[Proposal]:
-        case = _Case(self._all, snapshot, forecast, Voice(self.name, self.title, forecast.made_seconds))
+        case = _Case(
+            self._all, snapshot, forecast, Voice(self.name, self.title, forecast.made_seconds)
+        )
         wishes = [
             *case.for_nodes(),
             *case.for_workloads(),
@@ -93,6 +95,10 @@ class _Case:
 
     def _for_node(self, row: int, risk: int) -> Iterator[Proposal]:
         s = self.settings
+        if not self.snapshot.nodes.ready[row]:  # gone already: only its pods can be helped
+            if self._can_leave(row):
+                yield self._node_wish(ActionKind.MIGRATE, row, risk, s.migrate_risk, 0)
+            return
         if risk >= 1000 * s.replicate_risk and self._hosts_single_strength(row):
             yield self._node_wish(ActionKind.REPLICATE, row, risk, s.replicate_risk, 0)
         if risk >= 1000 * s.migrate_risk and self._can_leave(row):

@@ -83,6 +83,12 @@ class Scorer:
             )
             _replay(fork, [(a, w) for a, w in executed if a.id != action.id], now)
 
+    def take_up(self, actions: Sequence[Action], cluster: Forkable) -> None:
+        """Await results again after a restart; the forks are gone, so they will be observed."""
+        now, toll = cluster.clock_seconds, cluster.toll()
+        due = now + self._settings.settle_seconds
+        self._windows += [_Window(action, None, toll, due, overlapped=True) for action in actions]
+
     def due(self, cluster: Forkable) -> Iterator[Result]:
         """The results whose windows have ended by now."""
         now = cluster.clock_seconds
@@ -121,9 +127,7 @@ def reward(effect: Toll, weights: dict[str, float]) -> Reward:
     )
 
 
-def _replay(
-    fork: Forkable | None, executed: Sequence[tuple[Action, Write]], now: int
-) -> None:
+def _replay(fork: Forkable | None, executed: Sequence[tuple[Action, Write]], now: int) -> None:
     if fork is None:
         return
     fork.advance(now - fork.clock_seconds)

@@ -30,7 +30,7 @@ class Stress:
     """A stimulus that is running, and the pressure it should cause."""
 
     name: str
-    pressure: str  # "queue", "cpu", "memory", "errors", "unready", "unschedulable" or "none"
+    pressure: str  # a key of ``pressures_of``; any other is taken on trust
     since_seconds: int
 
 
@@ -63,9 +63,7 @@ class SelfCheck:
             if r.reward is not None
         )
         shape = "|".join(f"{a.kind}:{a.target}" for a in decision.actions)
-        self._samples.append(
-            _Sample(snapshot.taken_seconds, pressures_of(snapshot), shape, reward)
-        )
+        self._samples.append(_Sample(snapshot.taken_seconds, pressures_of(snapshot), shape, reward))
         found = [self._rewards_without_decisions(), *(self._stress(s) for s in stresses)]
         active = {f"stimulus-without-pressure:{s.name}" for s in stresses}
         over = [
@@ -122,7 +120,8 @@ class SelfCheck:
         name = f"stimulus-without-pressure:{stress.name}"
         before = [s for s in self._samples if s.seconds < stress.since_seconds]
         during = [s for s in self._samples if s.seconds >= stress.since_seconds]
-        if stress.pressure == "none" or not before or len(during) < WINDOW_CYCLES // 2:
+        known = stress.pressure in self._samples[-1].pressures
+        if not known or not before or len(during) < WINDOW_CYCLES // 2:
             return Finding(name=name, ok=True, sentence="too early to tell", numbers={})
         base = max(s.pressures[stress.pressure] for s in before[-3:])
         peak = max(s.pressures[stress.pressure] for s in during)
@@ -153,4 +152,6 @@ def pressures_of(snapshot: Snapshot) -> dict[str, float]:
         "memory": float(pods.memory_used_mib.max(initial=0)),
         "errors": float(nodes.errors_per_minute.max(initial=0)),
         "unready": float((nodes.ready == 0).sum()),
+        "latency": float(snapshot.workloads.latency_ms.max(initial=0)),
+        "low load": -float(nodes.cpu_used_millicores.sum()),
     }

@@ -268,7 +268,10 @@ def _draw_services(scenario: Scenario, dice: Dice, rows: _Rows, cores: int) -> l
         stem = SERVICE_NAMES[index % len(SERVICE_NAMES)]
         name = stem if index < len(SERVICE_NAMES) else f"{stem}-{index // len(SERVICE_NAMES)}"
         values = _service(1 + index % 3, replicas[index], cpu, dice, scenario)
-        services.append(rows.add(name, **values | {"autoscaled": int(index < autoscaled)}))
+        if index < autoscaled:
+            # An HPA may halve the replicas, so the budget's floor lies below half.
+            values |= {"autoscaled": 1, "min_available": max(replicas[index] // 2 - 1, 1)}
+        services.append(rows.add(name, **values))
     return services
 
 

@@ -10,11 +10,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from pilothouse.domain import Phase, Power
 from pilothouse.sim import pods
 from pilothouse.sim.blueprint import TICK_SECONDS
 from pilothouse.sim.randomness import draws
-from pilothouse.sim.state import EMPTY, I8, NEVER, State
+from pilothouse.sim.state import (
+    ASLEEP,
+    AWAKE,
+    BOOTING,
+    DEAD,
+    DRAINING,
+    EMPTY,
+    I8,
+    NEVER,
+    RUNNING,
+    TERMINATING,
+    State,
+)
 from pilothouse.sim.timeline import Fault
 
 NOT_READY_TICKS = 40 // TICK_SECONDS
@@ -26,7 +37,7 @@ EVICTIONS_PER_TICK = 2  # of one drain
 
 def inflict(s: State, node: int, fault: int, ticks: int, height: int) -> None:
     """A fault begins; a machine that is dead, asleep or already failing is left alone."""
-    if s.n_power[node] not in (Power.AWAKE, Power.DRAINING) or s.n_fault[node] != Fault.NONE:
+    if s.n_power[node] not in (AWAKE, DRAINING) or s.n_fault[node] != Fault.NONE:
         return
     s.n_fault[node] = fault
     s.n_fault_tick[node] = s.tick
@@ -49,7 +60,7 @@ def advance(s: State) -> None:
     awake = np.flatnonzero(s.n_wake_tick == s.tick)
     if len(awake):
         s.n_wake_tick[awake] = NEVER
-        s.n_power[awake] = Power.AWAKE
+        s.n_power[awake] = AWAKE
         s.n_ready[awake] = 1
         s.n_idle_tick[awake] = s.tick
         s.c_freed[awake // s.nodes] = s.tick
@@ -84,7 +95,7 @@ def kill(s: State, node: int) -> None:
     """The machine stops: its pods are lost at once, the cluster notices later."""
     cluster = node // s.nodes
     s.n_fault[node] = Fault.NONE
-    s.n_power[node] = Power.DEAD
+    s.n_power[node] = DEAD
     s.n_drain[node] = 0
     s.n_wake_tick[node] = NEVER
     s.n_dead_tick[node] = s.tick
@@ -100,7 +111,7 @@ def kill(s: State, node: int) -> None:
 
 def wake(s: State, i: I8) -> None:
     """Power on: the machine takes part after its boot."""
-    s.n_power[i] = Power.BOOTING
+    s.n_power[i] = BOOTING
     s.n_ready[i] = 0
     s.n_drain[i] = 0
     s.n_frequency[i] = 1000
@@ -109,7 +120,7 @@ def wake(s: State, i: I8) -> None:
 
 def sleep(s: State, node: int) -> None:
     """Power off an empty machine."""
-    s.n_power[node] = Power.ASLEEP
+    s.n_power[node] = ASLEEP
     s.n_ready[node] = 0
     s.n_errors[node] = s.n_lag_ms[node] = 0
     s.n_fault[node] = Fault.NONE
@@ -117,7 +128,7 @@ def sleep(s: State, node: int) -> None:
 
 def drain(s: State) -> None:
     """Evict from draining nodes, oldest pods first, as disruption budgets allow."""
-    for node in np.flatnonzero((s.n_drain > 0) & (s.n_power == Power.DRAINING)).tolist():
+    for node in np.flatnonzero((s.n_drain > 0) & (s.n_power == DRAINING)).tolist():
         begin = node // s.nodes * s.pods
         on_node = np.flatnonzero(s.node[begin : begin + s.pods] == node) + begin
         on_node = on_node[np.argsort(s.uid[on_node])]
@@ -125,7 +136,7 @@ def drain(s: State) -> None:
         for slot in on_node.tolist():
             if evicted == EVICTIONS_PER_TICK:
                 break
-            if s.w_evictable[s.work[slot]] and s.phase[slot] != Phase.TERMINATING:
+            if s.w_evictable[s.work[slot]] and s.phase[slot] != TERMINATING:
                 evicted += evict(s, slot) == ""
         if not len(on_node) and s.n_drain[node] == 2:
             sleep(s, node)
@@ -135,7 +146,7 @@ def evict(s: State, slot: int) -> str:
     """Evict one pod if its disruption budget allows; otherwise say why not."""
     work = int(s.work[slot])
     ready, least = int(s.w_ready[work]), int(s.w_min_available[work])
-    if s.phase[slot] == Phase.RUNNING and ready - 1 < least:
+    if s.phase[slot] == RUNNING and ready - 1 < least:
         return f"disruption budget: ready {ready}, min {least}"
     pods.terminate(s, np.array([slot]), wanted=True)
     return ""

@@ -11,10 +11,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from pilothouse.domain import Gate, PendingCause, Phase, WorkloadKind
+from pilothouse.domain import Gate, PendingCause
 from pilothouse.sim.blueprint import TICK_SECONDS
 from pilothouse.sim.randomness import Stream, keys, mix
-from pilothouse.sim.state import EMPTY, I4, I8, NEVER, RATIO_BITS, U4, UNLIMITED, State
+from pilothouse.sim.state import (
+    BATCH,
+    EMPTY,
+    FAILED,
+    I4,
+    I8,
+    NEVER,
+    PENDING,
+    RATIO_BITS,
+    RUNNING,
+    STARTING,
+    TERMINATING,
+    U4,
+    UNLIMITED,
+    State,
+)
 
 BACKOFF_TICKS = np.array([2, 4, 8, 16, 32, 60], dtype=np.int32)  # 10 s doubling to 300 s
 HEALTHY_TICKS = 600 // TICK_SECONDS
@@ -28,7 +43,7 @@ SMALLEST_LIMIT = 50  # millicores; keeps the reciprocal in range
 
 def stop(s: State, i: I8) -> None:
     """These no longer serve."""
-    running = i[s.phase[i] == Phase.RUNNING]
+    running = i[s.phase[i] == RUNNING]
     np.subtract.at(s.w_ready, s.work[running], 1)
     np.subtract.at(s.w_network_ms, s.work[running], s.n_latency[s.node[running]])
     s.active_work[i] = s.nobody_work
@@ -40,7 +55,7 @@ def stop(s: State, i: I8) -> None:
 def run(s: State, i: I8) -> None:
     """These serve from now on."""
     work, node = s.work[i], s.node[i]
-    s.phase[i] = Phase.RUNNING
+    s.phase[i] = RUNNING
     s.since[i] = s.tick
     s.timer[i] = NEVER
     s.down[i] = 0
@@ -78,7 +93,7 @@ def bind(s: State, i: I8, node: I8) -> None:
 
 def start(s: State, i: I8) -> None:
     """Pull, create, start: takes the workload's start time, half as long again for some."""
-    s.phase[i] = Phase.STARTING
+    s.phase[i] = STARTING
     s.since[i] = s.tick
     ticks = s.w_start_ticks[s.work[i]]
     s.timer[i] = s.tick + ticks + (ticks * (s.key[i] >> np.uint32(31)).astype(np.int32) >> 1)
@@ -89,7 +104,7 @@ def crash(s: State, i: I8, *, out_of_memory: bool) -> None:
     healthy = s.tick - s.since[i] >= HEALTHY_TICKS
     level = np.where(healthy, 0, s.backoff[i])
     stop(s, i)
-    s.phase[i] = Phase.FAILED
+    s.phase[i] = FAILED
     s.since[i] = s.tick
     s.down[i] = 1
     s.restarts[i] += 1
@@ -101,10 +116,10 @@ def crash(s: State, i: I8, *, out_of_memory: bool) -> None:
 
 def lose(s: State, i: I8) -> None:
     """The node died under these; nobody replaces them before the toleration has passed."""
-    alive = i[s.phase[i] != Phase.TERMINATING]
-    gone = i[s.phase[i] == Phase.TERMINATING]
+    alive = i[s.phase[i] != TERMINATING]
+    gone = i[s.phase[i] == TERMINATING]
     stop(s, alive)
-    s.phase[alive] = Phase.FAILED
+    s.phase[alive] = FAILED
     s.since[alive] = s.tick
     s.down[alive] = 1
     s.lost[alive] = 1
@@ -114,7 +129,7 @@ def lose(s: State, i: I8) -> None:
 
 def terminate(s: State, i: I8, *, wanted: bool) -> None:
     """Ask these to end. ``wanted``: they should serve, so their replacements count as down."""
-    i = i[s.phase[i] != Phase.TERMINATING]
+    i = i[s.phase[i] != TERMINATING]
     serving = i[((s.started[i] == 1) | (s.down[i] == 1)) & (s.is_batch[i] == 0)]
     stop(s, i)
     np.subtract.at(s.w_have, s.work[i], 1)
@@ -124,7 +139,7 @@ def terminate(s: State, i: I8, *, wanted: bool) -> None:
     s.down[i] = 0
     bound = s.node[i] != s.nobody_node
     held = i[bound]
-    s.phase[held] = Phase.TERMINATING
+    s.phase[held] = TERMINATING
     s.since[held] = s.tick
     s.timer[held] = s.tick + s.w_grace_ticks[s.work[held]]
     erase(s, i[~bound])
@@ -140,6 +155,7 @@ def remove(s: State, i: I8) -> None:
 def erase(s: State, i: I8) -> None:
     """Empty these slots."""
     release(s, i)
+    np.subtract.at(s.c_pods, i // s.pods, 1)
     s.phase[i] = EMPTY
     s.uid[i] = 0
     s.timer[i] = NEVER
@@ -147,6 +163,8 @@ def erase(s: State, i: I8) -> None:
     s.is_batch[i] = 0
     s.work[i] = s.nobody_work
     s.memory_limit[i] = UNLIMITED
+    s.remaining[i] = 1
+    s.deadline[i] = NEVER
 
 
 def requeue(s: State, i: I8) -> None:
@@ -189,12 +207,13 @@ def create(s: State, work: I8, key: U4) -> I8:
     slots, rank = _free_slots(s, cluster)
     s.uid[slots] = s.c_next_uid[cluster] + rank
     np.add.at(s.c_next_uid, cluster, 1)
+    np.add.at(s.c_pods, cluster, 1)
     s.key[slots] = key
     s.work[slots] = work
     s.node[slots] = s.nobody_node
     s.active_work[slots] = s.nobody_work
     s.active_node[slots] = s.nobody_node
-    s.phase[slots] = Phase.PENDING
+    s.phase[slots] = PENDING
     s.cause[slots] = PendingCause.NONE
     s.created[slots] = s.since[slots] = s.tick
     s.tried[slots] = s.avoid[slots] = -1
@@ -221,7 +240,7 @@ def _equip(s: State, slots: I8, work: I8) -> None:
     s.memory_request[slots] = s.w_memory_request[work]
     limit = s.w_memory_limit[work]
     s.memory_limit[slots] = np.where(limit > 0, limit, UNLIMITED)
-    batch = s.w_kind[work] == WorkloadKind.BATCH
+    batch = s.w_kind[work] == BATCH
     s.is_batch[slots] = batch
     rate = np.minimum(s.w_appetite[work], s.cpu_limit[slots])
     # Three quarters to five quarters of the usual work, by the pod's own key.
@@ -243,12 +262,10 @@ def _free_slots(s: State, cluster: I8) -> tuple[I8, I8]:
     """A free slot for each entry (sorted by cluster), and each entry's rank in its cluster."""
     first = np.searchsorted(cluster, cluster)
     rank = np.arange(len(cluster)) - first
-    wanted = np.bincount(cluster, minlength=s.batch)
-    free_by_cluster = (s.phase.reshape(s.batch, s.pods) == EMPTY).sum(axis=1)
-    short = int((wanted - free_by_cluster).max())
+    short = int((s.c_pods + np.bincount(cluster, minlength=s.batch)).max()) - s.pods
     if short > 0:
         s.grow_pods(s.pods + max(short, s.pods // 4, 16))
-        free_by_cluster = (s.phase.reshape(s.batch, s.pods) == EMPTY).sum(axis=1)
+    free_by_cluster = s.pods - s.c_pods
     free = np.flatnonzero(s.phase == EMPTY)
     begins = np.cumsum(free_by_cluster) - free_by_cluster
     return free[begins[cluster] + rank], rank

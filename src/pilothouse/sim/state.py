@@ -16,12 +16,20 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pilothouse.domain import Phase, Power, WorkloadKind
+
 I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
 U4 = NDArray[np.uint32]
 B1 = NDArray[np.int8]
 
-EMPTY = 5  # pod slot without a pod; the domain's phases are below
+# Plain integers: an enum member would widen every comparison with a small column to 64 bits.
+PENDING, STARTING, RUNNING = int(Phase.PENDING), int(Phase.STARTING), int(Phase.RUNNING)
+FAILED, TERMINATING = int(Phase.FAILED), int(Phase.TERMINATING)
+EMPTY = 5  # a pod slot without a pod
+AWAKE, DRAINING, ASLEEP = int(Power.AWAKE), int(Power.DRAINING), int(Power.ASLEEP)
+BOOTING, DEAD = int(Power.BOOTING), int(Power.DEAD)
+SERVICE, BATCH = int(WorkloadKind.SERVICE), int(WorkloadKind.BATCH)
 NEVER = 2**31 - 1  # a tick that does not come
 UNLIMITED = 1 << 20  # millicores or MiB that no pod reaches
 RATIO_BITS = 20  # fixed point of the reciprocal of a CPU limit
@@ -62,6 +70,8 @@ NODE_COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("n_cpu_requested", "i4", 0),
     ("n_memory_requested", "i4", 0),
     ("n_pods", "i4", 0),
+    ("n_cpu_used", "i4", 0),
+    ("n_memory_used", "i4", 0),
     ("n_power_mw", "i4", 0),
 )
 WORKLOAD_COLUMNS: tuple[tuple[str, str, int], ...] = (
@@ -170,6 +180,7 @@ CLUSTER_COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("c_repair_low", "i4", 240),
     ("c_repair_high", "i4", 360),
     ("c_nodes", "i4", 0),  # rows in use, spare ones too
+    ("c_pods", "i8", 0),
     ("c_next_uid", "i8", 1),
     ("c_next_node_uid", "i8", 1),
     ("c_damp", "i4", 1000),
@@ -225,6 +236,8 @@ class State:
     n_cpu_requested: I4
     n_memory_requested: I4
     n_pods: I4
+    n_cpu_used: I4
+    n_memory_used: I4
     n_power_mw: I4
     w_exists: B1
     w_space: I4
@@ -328,6 +341,7 @@ class State:
     c_repair_low: I4
     c_repair_high: I4
     c_nodes: I4
+    c_pods: I8
     c_next_uid: I8
     c_next_node_uid: I8
     c_damp: I4

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pilothouse.domain import Phase, WorkloadKind
 from pilothouse.sim import pods
 from pilothouse.sim.curves import (
     FACTOR,
@@ -25,11 +24,19 @@ from pilothouse.sim.curves import (
     poisson_table,
 )
 from pilothouse.sim.randomness import draws, mix_into, tick_word
-from pilothouse.sim.state import I4, I8, RATIO_BITS, State
+from pilothouse.sim.state import (
+    BATCH,
+    I4,
+    I8,
+    RATIO_BITS,
+    RUNNING,
+    SERVICE,
+    State,
+)
 
 NOISE_TICKS = 12  # load noise moves on a straight line between points a minute apart
 LARGEST_SHARE = 64_000  # millicores of load one pod is offered at most; beyond is timed out
-BUSY_SHARE = 921  # a full node slows its neighbors as 90 % utilization does, requests protect the rest
+BUSY_SHARE = 921  # a full node slows its neighbors as 90 % utilization does; requests do the rest
 MEMORY_SHIFT = 24  # CPU and memory of a node are summed in one number
 
 _DAY = day_table()
@@ -128,6 +135,8 @@ def consume(s: State, buffers: Buffers) -> None:
     asked, memory = _by_node(s, used, held, buffers)
     capability = s.n_cpu.astype(np.int64) * s.n_frequency * s.n_health // 1_000_000
     capability = np.maximum(capability, 1)
+    s.n_cpu_used[:] = np.minimum(asked, capability)
+    s.n_memory_used[:] = memory
     load = asked * SHARE // capability
     pressure = np.minimum(load, BUSY_SHARE).astype(np.int32)
     pressure[-1] = 0
@@ -151,7 +160,7 @@ def consume(s: State, buffers: Buffers) -> None:
 def _share(s: State) -> I4:
     """Millicores each running pod of a workload is asked for."""
     each = s.w_load // np.maximum(s.w_ready, 1)
-    share = np.where(s.w_kind == WorkloadKind.BATCH, s.w_appetite, each)
+    share = np.where(s.w_kind == BATCH, s.w_appetite, each)
     share[-1] = 0
     return np.minimum(share, LARGEST_SHARE).astype(np.int32)
 
@@ -217,7 +226,7 @@ def _latency(s: State, packed: np.ndarray) -> None:
     queueing = s.w_base_ms * squares // np.maximum(plain * FACTOR, 1)
     latency = queueing + s.w_network_ms // ready
     latency = np.where(s.w_ready > 0, latency, 60 * s.w_base_ms)
-    service = (s.w_kind == WorkloadKind.SERVICE) & (s.w_exists == 1)
+    service = (s.w_kind == SERVICE) & (s.w_exists == 1)
     s.w_latency[:] = np.where(service, latency, 0)
     broken = (s.w_latency > s.w_objective_ms) | (s.w_ready < s.w_min_available)
     broken |= (s.w_ready == 0) & (s.w_load > 0)
@@ -247,5 +256,5 @@ def finish_batch(s: State, buffers: Buffers) -> None:
     np.less_equal(s.remaining, 0, out=buffers.flags)
     done = np.flatnonzero(buffers.flags)
     if len(done):
-        done = done[(s.phase[done] == Phase.RUNNING) & (s.is_batch[done] == 1)]
+        done = done[(s.phase[done] == RUNNING) & (s.is_batch[done] == 1)]
         pods.remove(s, done)

@@ -373,7 +373,8 @@ def _risk(uid: NDArray[np.int64], rng: np.random.Generator) -> RiskTable:
 
 def _demand(uid: NDArray[np.int64], used: NDArray[Any]) -> DemandTable:
     growth = np.array([1.02, 1.05, 1.08, 1.1])
-    median = ints(np.outer(used, growth))
+    # Room below the largest int32, so that extreme usage stays a demand and not a cast.
+    median = ints(np.clip(np.outer(used, growth), 0, 2**30))
     return DemandTable(
         uid=uid,
         median_millicores=median,

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page beside a run: the port is taken before anything starts, views follow each cycle."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from pilothouse import __version__
+from pilothouse.journal import Ingested
+from pilothouse.run import Report, Runner
+from pilothouse.server.app import create_app
+from pilothouse.server.feed import Feed
+from pilothouse.server.run import Running, reserve, serve
+from pilothouse.server.views import Control, RunFacts, Stimulus, Turn, cycle_view
+from pilothouse.settings import Settings
+
+
+class Page:
+    """Serves a run while it lives; a context, so that the port is given back."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._listener = reserve(settings.serve.host, settings.serve.port)
+        self._feed = Feed()
+        self._running: Running | None = None
+        self._runner: Runner | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._running is not None:
+            self._running.stop()
+        self._listener.close()
+
+    def open(self, runner: Runner) -> str:
+        """Start to serve; the address is the answer."""
+        self._runner = runner
+        self._feed.announce(runner.stages)
+        app = create_app(
+            self._feed,
+            token=_token(runner.journal.path),
+            ingest=self._ingest,
+            ready=self._ready,
+            version=__version__,
+        )
+        self._running = serve(app, self._listener)
+        return self._running.url
+
+    def show(self, report: Report) -> None:
+        """Publish one cycle."""
+        self._feed.publish(cycle_view(self._turn(report), self._feed.latest))
+
+    def _turn(self, report: Report) -> Turn:
+        turn, run = report.turn, self._settings.run
+        assert self._runner is not None
+        return Turn(
+            run=RunFacts(
+                id=self._runner.run_id,
+                cluster=run.cluster,
+                scenario=run.scenario,
+                seed=run.seed,
+                cycle_seconds=run.cycle_seconds,
+            ),
+            decision=turn.decision,
+            snapshot=turn.snapshot,
+            forecast=turn.forecast,
+            receipts=turn.receipts,
+            results=turn.results,
+            timings=turn.timings,
+            wall_ms=int(time.time() * 1000),
+            modes={key: str(mode) for key, mode in report.modes.items()},
+            stages=report.stages,
+            checks=report.findings,
+            stimuli=[
+                Stimulus(
+                    name=str(s.kind),
+                    target=s.target.short,
+                    since_seconds=s.since_seconds,
+                    until_seconds=s.until_seconds,
+                    expects=s.pressure,
+                )
+                for s in report.stresses
+            ],
+            controls=[
+                Control(text=" ".join([c.command, *c.arguments.values()])) for c in report.commands
+            ],
+            journal_bytes=self._runner.journal.size,
+        )
+
+    def _ingest(self, source: str, content: dict[str, Any]) -> int:
+        assert self._runner is not None
+        journal = self._runner.journal
+        journal.append(Ingested(source=source, content=content))
+        return journal.seq
+
+    def _ready(self) -> tuple[bool, str]:
+        latest = self._feed.latest
+        if latest is None:
+            return False, "the first cycle is not over yet"
+        return True, f"cycle {latest.cycle} is done"
+
+
+def _token(journal: Path) -> str:
+    """The secret of the ingest endpoint, in a file that only its owner can read."""
+    path = journal.with_name(journal.name + ".token")
+    token = secrets.token_urlsafe(32)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(token + "\n")
+    return token

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``pilothouse up``: run the loop, one line per cycle, with the page beside it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pilothouse.cli.output import AsJson
+
+if TYPE_CHECKING:
+    from pilothouse.cli.page import Page
+    from pilothouse.run import Backend, Report, Runner
+    from pilothouse.settings import Settings
+
+
+def up(
+    config: Annotated[Path | None, typer.Option(help="Settings file.")] = None,
+    scenario: Annotated[str | None, typer.Option(help="See: pilothouse scenarios.")] = None,
+    cycles: Annotated[int | None, typer.Option(min=1, help="Stop after so many.")] = None,
+    interval: Annotated[
+        float | None, typer.Option(help="Wall seconds between cycles; 0: as fast as it can.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same run.")] = None,
+    journal: Annotated[
+        Path | None, typer.Option(help="File to record in; an existing one is taken up again.")
+    ] = None,
+    no_serve: Annotated[bool, typer.Option("--no-serve", help="No page, no API.")] = False,
+    port: Annotated[int | None, typer.Option(help="Of the page; 0 picks a free one.")] = None,
+    sim: Annotated[
+        str | None, typer.Option(help="URL of a simulated cluster: pilothouse sim serve.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the loop on a simulated cluster and serve its page."""
+    from pilothouse.home import default_journal
+    from pilothouse.settings import Settings
+    from pilothouse.settings.file import load, with_overrides
+
+    given = {
+        "run.scenario": scenario,
+        "run.seed": seed,
+        "run.interval_wall_seconds": interval,
+        "serve.port": port,
+    }
+    settings = with_overrides(
+        load(config) if config else Settings(),
+        {key: value for key, value in given.items() if value is not None},
+    )
+    path = journal or default_journal(settings.run.scenario, settings.run.seed)
+    if journal is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    _run(settings, path, cycles=cycles, serve=not no_serve, sim=sim, as_json=as_json)
+
+
+def _run(
+    settings: Settings,
+    path: Path,
+    *,
+    cycles: int | None,
+    serve: bool,
+    sim: str | None,
+    as_json: bool,
+) -> None:
+    from contextlib import ExitStack
+
+    from pilothouse.journal import Journal
+    from pilothouse.run import Runner
+    from pilothouse.scenarios import load as load_scenario
+
+    load_scenario(settings.run.scenario)  # a bad name is told before anything is created
+    with ExitStack() as stack:
+        page = stack.enter_context(_page(settings)) if serve else None
+        journal = stack.enter_context(Journal.open(path, settings=settings.journal))
+        runner = Runner(settings=settings, journal=journal, cluster=_remote(sim))
+        if page is not None:
+            typer.echo(f"Page     {page.open(runner)}")
+        typer.echo(f"Journal  {path}")
+        try:
+            _walk(runner, page, cycles, settings.run.interval_wall_seconds, as_json)
+        except KeyboardInterrupt:
+            typer.echo("Stopped; the same command goes on from here.", err=True)
+        finally:
+            _farewell(runner, as_json)
+
+
+def _remote(url: str | None) -> Backend | None:
+    if url is None:
+        return None
+    from pilothouse.sim.remote import RemoteCluster
+
+    return RemoteCluster(url)
+
+
+def _page(settings: Settings) -> Page:
+    from pilothouse.cli.page import Page
+
+    return Page(settings)
+
+
+def _walk(
+    runner: Runner, page: Page | None, cycles: int | None, interval: float, as_json: bool
+) -> None:
+    due = time.monotonic()
+    for report in runner.cycles(cycles):
+        if page is not None:
+            page.show(report)
+        typer.echo(_json_line(report) if as_json else _line(report))
+        due = max(due + interval, time.monotonic() - interval)
+        time.sleep(max(0.0, due - time.monotonic()))
+
+
+def _line(report: Report) -> str:
+    """One cycle on one line: when, what, why, and how the cluster is."""
+    from pilothouse.explain import clock, headline
+
+    decision, view = report.turn.decision, report.turn.snapshot.interpreted
+    lost = sum(v.ruling == "overridden" for v in decision.verdicts)
+    refused = sum(v.ruling == "refused" for v in decision.verdicts)
+    what = headline(decision)
+    if decision.headline is not None and not decision.actions:
+        what += " [not executed]"
+    more = f" +{len(decision.actions) - 1}" if len(decision.actions) > 1 else ""
+    return (
+        f"{decision.cycle:>5} {clock(decision.made_seconds)} {decision.id} "
+        f"queue {view.queue_length:>3} violations {view.violations:>2} "
+        f"failed {view.failed_pods:>3} {view.power_watts:>6} W* "
+        f"lost {lost} refused {refused}  {what}{more}"
+    )
+
+
+def _json_line(report: Report) -> str:
+    import json
+
+    decision, view = report.turn.decision, report.turn.snapshot.interpreted
+    return json.dumps(
+        {
+            "cycle": decision.cycle,
+            "at_seconds": decision.made_seconds,
+            "decision": decision.id,
+            "kind": decision.kind,
+            "rationale": decision.rationale,
+            "actions": [
+                {"agent": a.agent, "kind": str(a.kind), "target": str(a.target)}
+                for a in decision.actions
+            ],
+            "rulings": [str(v.ruling) for v in decision.verdicts],
+            "queue": view.queue_length,
+            "violations": view.violations,
+            "failed_pods": view.failed_pods,
+            "power_watts_modelled": view.power_watts,
+        }
+    )
+
+
+def _farewell(runner: Runner, as_json: bool) -> None:
+    import json
+
+    journal = runner.journal
+    if as_json:
+        typer.echo(
+            json.dumps({"cycles": runner.cycle, "head": journal.head, "digest": journal.digest})
+        )
+        return
+    for finding in runner.findings_at_end:
+        if not finding.ok:
+            typer.echo(f"Warning  {finding.name}: {finding.sentence}")
+    typer.echo(f"Cycles   {runner.cycle} (* power is modelled)")
+    typer.echo(f"Head     {journal.head}")
+    typer.echo(f"Digest   {journal.digest}")

@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was done, as far as it still matters: budgets, rest times, and what must be taken back.
+
+The ledger is a function of the recorded decisions, their snapshots and their receipts, in order;
+a restart or a replay that shows them to an empty ledger gets the same one. It knows cluster time
+only. Every window slides: a charge counts until it is a window old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from pilothouse.domain import (
+    Action,
+    ActionKind,
+    Decision,
+    Gate,
+    Receipt,
+    Ref,
+    Snapshot,
+    Status,
+    Verb,
+    Write,
+)
+from pilothouse.settings import GuardSettings
+
+RETRY_SECONDS = 60  # an inverse the backend could not run is tried again after this long
+# Several verbs write one field: a taint, a drain and a sleep all take a node out of service.
+FIELDS = {
+    Verb.SCALE: "replicas",
+    Verb.TAINT: "serving",
+    Verb.DRAIN: "serving",
+    Verb.POWER: "serving",
+    Verb.EVICT: "placement",
+    Verb.FREQUENCY: "frequency",
+    Verb.CPU_LIMIT: "cpu",
+    Verb.MEMORY_REQUEST: "memory",
+    Verb.GATE: "gate",
+}
+OUT_OF_SERVICE = frozenset({Verb.TAINT, Verb.DRAIN, Verb.POWER})
+
+
+def field_of(write: Write) -> str:
+    """The object and field a write changes, as the ledger's key."""
+    return f"{write.target}#{FIELDS[write.verb]}"
+
+
+def direction_of(write: Write) -> int:
+    """-1 takes away from what runs, +1 gives (back), 0 changes nothing."""
+    if write.verb in (Verb.TAINT, Verb.DRAIN):
+        return -1 if write.value else 1
+    if write.verb is Verb.POWER:
+        return 1 if write.value else -1
+    if write.verb is Verb.GATE:
+        return 1 if write.value == Gate.OPEN else -1
+    if write.verb is Verb.EVICT:
+        return -1
+    return (write.value > write.original) - (write.value < write.original)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """What one action used up."""
+
+    action: str
+    agent: str
+    at: int
+    nodes: tuple[str, ...]
+    workloads: tuple[str, ...]
+    namespaces: tuple[str, ...]
+    disturbs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """The last change of one field, and when its direction was turned."""
+
+    at: int
+    direction: int  # 0 after a restore: going on from there is no reversal
+    value: int
+    reversals: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Active:
+    """An action that is in force and will be taken back."""
+
+    action: str
+    agent: str
+    kind: ActionKind
+    target: Ref
+    writes: tuple[Write, ...]
+    inverse: tuple[Write, ...]
+    expires: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restoring:
+    """An inverse write on its way; the receipt says whether it must be tried again."""
+
+    source: Active
+    write: Write
+
+
+@dataclass(slots=True, kw_only=True)
+class Book:
+    """Everything the ledger remembers, JSON-able."""
+
+    charges: list[Charge] = field(default_factory=list)
+    rests: dict[str, Rest] = field(default_factory=dict)
+    active: dict[str, Active] = field(default_factory=dict)
+    restoring: dict[str, Restoring] = field(default_factory=dict)
+
+
+class Ledger:
+    """Charged by decisions, corrected by receipts, forgotten by time."""
+
+    def __init__(self, settings: GuardSettings) -> None:
+        self._settings = settings
+        self._book = Book()
+
+    # Writing.
+
+    def charge(self, decision: Decision, snapshot: Snapshot) -> None:
+        """Take in what a decision set out to do to the snapshot it was made from."""
+        for action in decision.actions:
+            self._charge(action, decision.made_seconds, snapshot)
+        self._drop_vanished(decision)
+        self.prune(decision.made_seconds)
+
+    def _charge(self, action: Action, now: int, snapshot: Snapshot) -> None:
+        restored = self._book.active.pop(action.restores, None) if action.restores else None
+        if restored is not None:
+            for write in action.writes:
+                self._book.restoring[write.intent] = Restoring(source=restored, write=write)
+        else:
+            self._book.charges.append(_charge_of(action, now, snapshot))
+            self._supersede(action)
+        for write in action.writes:
+            self._remember(write, now, restoring=bool(action.restores))
+        if action.inverse and action.expires_seconds is not None:
+            self._book.active[action.id] = Active(
+                action=action.id,
+                agent=action.agent,
+                kind=action.kind,
+                target=action.target,
+                writes=action.writes,
+                inverse=action.inverse,
+                expires=action.expires_seconds,
+            )
+
+    def _remember(self, write: Write, now: int, *, restoring: bool) -> None:
+        key, direction = field_of(write), 0 if restoring else direction_of(write)
+        before = self._book.rests.get(key)
+        turned = () if before is None else before.reversals
+        if not restoring and before is not None and self._turns(before, write, now):
+            turned = (*turned, now)
+        self._book.rests[key] = Rest(
+            at=now, direction=direction, value=write.value, reversals=turned
+        )
+
+    def _turns(self, before: Rest, write: Write, now: int) -> bool:
+        """Turns the field round, or does again what somebody undid; both are a fight."""
+        if before.at == now:  # two verbs of one action on one field
+            return False
+        opposite = before.direction * direction_of(write) < 0
+        undone = before.direction == direction_of(write) != 0 and self._was_undone(before, write)
+        return opposite or undone
+
+    def _was_undone(self, before: Rest, write: Write) -> bool:
+        inverses = [w for a in self._book.active.values() for w in a.inverse]
+        ours = [
+            w
+            for w in inverses
+            if (w.target, w.verb, w.uid) == (write.target, write.verb, write.uid)
+        ]
+        return any(w.expect is not None and w.expect != write.original for w in ours)
+
+    def is_reversal(self, write: Write, now: int) -> bool:
+        """Whether this write would turn its field round, or repeat what somebody undid."""
+        before = self._book.rests.get(field_of(write))
+        return before is not None and self._turns(before, write, now)
+
+    def _supersede(self, action: Action) -> None:
+        """A newer write of a field takes over its inverse, so the older one has nothing to undo."""
+        taken = {field_of(write) for write in action.writes}
+        for key, held in list(self._book.active.items()):
+            kept = tuple(w for w in held.inverse if field_of(w) not in taken)
+            if kept == held.inverse:
+                continue
+            if kept:
+                self._book.active[key] = replace(held, inverse=kept)
+            else:
+                del self._book.active[key]
+
+    def _drop_vanished(self, decision: Decision) -> None:
+        """An expired action whose objects are all gone has nothing left to take back."""
+        pairs = zip(decision.proposals, decision.verdicts, strict=True)
+        for proposal, verdict in pairs:
+            if proposal.kind is ActionKind.RESTORE and verdict.rule == "impossible":
+                self._book.active.pop(str(proposal.payload.get("restores", "")), None)
+
+    def settle(self, receipts: Iterable[Receipt]) -> None:
+        """Correct the book by what the backend answered."""
+        for receipt in receipts:
+            restoring = self._book.restoring.pop(receipt.intent, None)
+            if restoring is not None:
+                self._settle_restore(restoring, receipt)
+            elif receipt.status is not Status.DONE:
+                self._forget_write(receipt.intent)
+
+    def _settle_restore(self, restoring: Restoring, receipt: Receipt) -> None:
+        # Refused means the value is not ours any more; broken or unsent means try again.
+        if receipt.status in (Status.DONE, Status.REFUSED):
+            return
+        source = restoring.source
+        held = self._book.active.get(source.action)
+        inverse = (*(held.inverse if held else ()), restoring.write)
+        self._book.active[source.action] = replace(
+            source, inverse=inverse, expires=receipt.at_seconds + RETRY_SECONDS
+        )
+
+    def _forget_write(self, intent: str) -> None:
+        """What was never done needs no inverse."""
+        action = intent.rpartition(".")[0]
+        held = self._book.active.get(action)
+        if held is None:
+            return
+        failed = next((write for write in held.writes if write.intent == intent), None)
+        if failed is None:
+            return
+        kept = tuple(w for w in held.inverse if not _undoes(w, failed))
+        if kept:
+            self._book.active[action] = replace(held, inverse=kept)
+        else:
+            del self._book.active[action]
+
+    def prune(self, now: int) -> None:
+        """Forget what no rule can ask about any more."""
+        s, book = self._settings, self._book
+        book.charges = [c for c in book.charges if c.at > now - s.window_seconds]
+        horizon = now - max(s.window_seconds, s.quarantine_seconds, s.dwell_seconds)
+        book.rests = {
+            key: replace(rest, reversals=tuple(t for t in rest.reversals if t > horizon))
+            for key, rest in book.rests.items()
+            if rest.at > horizon
+        }
+
+    # Reading.
+
+    def due(self, now: int, *, halted: bool) -> list[Active]:
+        """What must be taken back now: the expired, or everything once halted."""
+        found = [a for a in self._book.active.values() if halted or a.expires <= now]
+        return sorted(found, key=lambda a: (a.expires, a.action))
+
+    @property
+    def active(self) -> tuple[Active, ...]:
+        return tuple(self._book.active.values())
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        return tuple(self._book.charges)
+
+    def rest(self, key: str) -> Rest | None:
+        return self._book.rests.get(key)
+
+    def owners_value(self, write: Write) -> int:
+        """What the field was before any action of ours that is still in force."""
+        for held in self._book.active.values():
+            for inverse in held.inverse:
+                if (inverse.target, inverse.uid, inverse.verb) == (
+                    write.target,
+                    write.uid,
+                    write.verb,
+                ):
+                    return inverse.value
+        return write.original
+
+    def inverse_for(self, inverse: Write) -> Write:
+        """An inverse that goes back to the owner's value, past earlier steps of ours."""
+        forward = replace(inverse, value=inverse.original, original=inverse.value)
+        return replace(inverse, value=self.owners_value(forward))
+
+    def nodes_out(self) -> dict[Ref, str]:
+        """Nodes that we hold out of service, and the agent that did it."""
+        return {
+            write.target: held.agent
+            for held in self._book.active.values()
+            for write in held.inverse
+            if write.verb in OUT_OF_SERVICE
+        }
+
+    # Carrying over.
+
+    def to_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = msgspec.to_builtins(self._book)
+        return state
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any], settings: GuardSettings) -> Ledger:
+        ledger = cls(settings)
+        ledger._book = msgspec.convert(state, Book)
+        return ledger
+
+
+def _undoes(inverse: Write, write: Write) -> bool:
+    same = inverse.verb is write.verb
+    wakes = inverse.verb is Verb.POWER and write.verb is Verb.DRAIN
+    return inverse.target == write.target and (same or wakes)
+
+
+def _charge_of(action: Action, now: int, snapshot: Snapshot) -> Charge:
+    nodes: dict[str, None] = {}
+    workloads: dict[str, None] = {}
+    namespaces: dict[str, None] = {}
+    for write in action.writes:
+        target = write.target
+        if target.kind == "node":
+            nodes[str(target)] = None
+        elif target.kind == "namespace":
+            namespaces[target.name] = None
+        else:
+            namespaces[target.namespace] = None
+            owner = owner_of(target, snapshot)
+            if owner is not None:
+                workloads[str(owner)] = None
+    return Charge(
+        action=action.id,
+        agent=action.agent,
+        at=now,
+        nodes=tuple(nodes),
+        workloads=tuple(workloads),
+        namespaces=tuple(namespaces),
+        disturbs=disturbed_by(action.writes, snapshot),
+    )
+
+
+def owner_of(target: Ref, snapshot: Snapshot) -> Ref | None:
+    """The workload a write touches: itself, or the owner of the pod."""
+    if target.kind == "workload":
+        return target
+    row = snapshot.find(target) if target.kind == "pod" else None
+    return None if row is None else snapshot.workload_ref(int(snapshot.pods.workload[row]))
+
+
+def disturbed_by(writes: Iterable[Write], snapshot: Snapshot) -> int:
+    """Pods that will be moved: evicted one by one, or all a drain can evict."""
+    count = 0
+    for write in writes:
+        if write.verb is Verb.EVICT:
+            count += 1
+        elif write.verb is Verb.DRAIN and write.value:
+            row = snapshot.find(write.target)
+            on_node = snapshot.pods.node == (-1 if row is None else row)
+            count += int((on_node & (snapshot.pods.evictable == 1)).sum()) if row is not None else 0
+    return count

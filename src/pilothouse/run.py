@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run: a loop with its cluster, journal and controls, started fresh or taken up again.
+
+A restart reads the journal, rebuilds the guard's ledger from it, lets the forecaster see the
+recorded snapshots again, brings the embedded simulator back to where it was (from the newest
+checkpoint and the writes that were done since) and settles intents that a crash left open by
+looking for them. It never sends a write again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from pilothouse import __version__
+from pilothouse.act import resolve
+from pilothouse.domain import Action, Decision, Mode, Snapshot, Status, Write
+from pilothouse.guard import Guard, Ledger, approval_id
+from pilothouse.guard.switch import Command, ControlFile, Controls, controls_path
+from pilothouse.journal import (
+    Check,
+    Checkpoint,
+    Control,
+    Cycle,
+    Entry,
+    Journal,
+    JournalReader,
+    Outcome,
+    Receipts,
+    Record,
+    Resume,
+    Resumed,
+    Run,
+    SettingsChange,
+    Stage,
+)
+from pilothouse.theloop import Cluster, Loop, Turn
+from pilothouse.predict import Forecaster
+from pilothouse.predict.baseline import EwmaTrend
+from pilothouse.propose.registry import Registration, default_agents
+from pilothouse.score import Scorer
+from pilothouse.score.selfcheck import Finding, SelfCheck, Stress
+from pilothouse.scenarios import load as load_scenario
+from pilothouse.settings import Settings
+from pilothouse.settings.file import to_tree
+from pilothouse.sim.cluster import SimCluster
+
+BACKFILL_CYCLES = 60  # recorded snapshots a resumed forecaster sees again
+
+
+class Backend(Cluster, Protocol):
+    """A cluster that can also say what stress it is under."""
+
+    def stimuli(self) -> Sequence[Any]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One cycle for whoever watches the run."""
+
+    turn: Turn
+    controls: Controls
+    modes: Mapping[str, Mode]  # in force: the settings' and what an operator said since
+    commands: Sequence[Command]  # taken in this cycle
+    findings: Sequence[Finding]
+    stages: Sequence[Stage]
+    stresses: Sequence[Any]
+
+
+class Runner:
+    """Moves time, takes controls, checks itself and keeps the run's place in the journal."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        journal: Journal,
+        cluster: Backend | None = None,
+        forecaster: Forecaster | None = None,
+        agents: Sequence[Registration] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.journal = journal
+        self._forecaster = forecaster or EwmaTrend(settings.forecast)
+        self._agents = tuple(agents if agents is not None else default_agents(settings))
+        self._switch = ControlFile(controls_path(journal.path))
+        self._check = SelfCheck()
+        self._seen: Snapshot | None = None
+        self.stages = _stages(self._forecaster.name)
+        self.findings_at_end: Sequence[Finding] = ()
+        resume = journal.begin(_run_of(settings))
+        self.run_id = (resume.run if resume else _run_of(settings)).run_id
+        self._controls = _controls_of(resume)
+        ledger = _ledger_of(resume, journal.path, settings)
+        self.cluster: Backend = cluster or _embedded(settings, resume)
+        self.loop = Loop(
+            cluster=self.cluster,
+            journal=journal,
+            forecaster=self._forecaster,
+            agents=self._agents,
+            guard=Guard(settings, self._agents),
+            ledger=ledger,
+            scorer=Scorer(settings.score),
+            settings=settings,
+            run_id=self.run_id,
+        )
+        if resume is None:
+            journal.append(_settings_record(settings, self._forecaster, "start"), *self.stages)
+        else:
+            self._take_up(resume)
+        self.cycle = (resume.cycle or 0) if resume else 0
+
+    def cycles(self, count: int | None) -> Iterator[Report]:
+        """Run so many cycles, or for ever; the caller paces by taking its time."""
+        first = self.cycle
+        while count is None or self.cycle < first + count:
+            yield self._next(done=self.cycle - first, total=count)
+        self._finish(total=self.cycle - first)
+
+    def _next(self, *, done: int, total: int | None) -> Report:
+        self.cycle += 1
+        target = self.cycle * self.settings.run.cycle_seconds
+        self.cluster.advance(max(target - self.cluster.clock_seconds, 0))
+        commands = self._switch.after(self._controls.line)
+        for command in commands:
+            self._controls = self._controls.after(command)
+        if commands:
+            self.journal.append(*map(_control_record, commands), cycle=self.cycle)
+        turn = self.loop.turn(self.cycle, self._controls, self._halted_now)
+        stresses = tuple(self.cluster.stimuli())
+        findings = self._check.look(
+            turn.snapshot,
+            turn.decision,
+            list(turn.results),
+            tuple(
+                Stress(name=str(s.kind), pressure=s.pressure, since_seconds=s.since_seconds)
+                for s in stresses
+            ),
+        )
+        self._seen = turn.snapshot
+        self._controls = self._controls.without(_approvals_used(turn.decision))
+        self._stage("loop", "running", done=done + 1, total=total or 0)
+        self._keep_place([_check_record(f) for f in findings])
+        return Report(
+            turn=turn,
+            controls=self._controls,
+            modes=turn.modes,
+            commands=commands,
+            findings=findings,
+            stages=self.stages,
+            stresses=stresses,
+        )
+
+    def _halted_now(self) -> bool:
+        """The kill switch, read again right before a write."""
+        controls = self._controls
+        for command in self._switch.after(controls.line):
+            controls = controls.after(command)
+        return controls.halted
+
+    def _keep_place(self, notes: list[Record]) -> None:
+        if self.cycle % self.settings.journal.keyframe_cycles == 0:
+            notes.append(Checkpoint(state=self._state(), simulator=self._saved()))
+        if notes:
+            self.journal.append(*notes, cycle=self.cycle)
+        if self.journal.rotation_due:
+            self.journal.rotate(state=self._state(), simulator=self._saved())
+
+    def _state(self) -> dict[str, Any]:
+        controls = self._controls
+        return {
+            "ledger": self.loop.ledger.to_dict(),
+            "controls": {
+                "halted": controls.halted,
+                "halted_because": controls.halted_because,
+                "modes": {key: str(mode) for key, mode in controls.modes.items()},
+                "approved": sorted(controls.approved),
+                "line": controls.line,
+            },
+        }
+
+    def _saved(self) -> bytes:
+        return self.cluster.save() if isinstance(self.cluster, SimCluster) else b""
+
+    def _finish(self, *, total: int) -> None:
+        self._stage("loop", "done", done=total, total=total)
+        done = [stage.name for stage in self.stages if stage.state == "done"]
+        findings = self._check.at_end(self._seen, done, loop_done=True)
+        notes: list[Record] = [_check_record(f) for f in findings if not f.ok]
+        self.journal.append(*notes, *self.stages)
+        self.findings_at_end = findings
+
+    def _take_up(self, resume: Resume) -> None:
+        """Settle what a crash left open, and write down what changed since."""
+        intents = [write.intent for write in resume.open_intents]
+        receipts = resolve(intents, self.cluster, clock=lambda: self.cluster.clock_seconds)
+        self.loop.ledger.settle(receipts)
+        for snapshot in _recent_snapshots(self.journal.path, self.journal.seq):
+            self._forecaster.predict(snapshot)
+        self.loop.scorer.take_up(_unscored(resume.since), self.cluster)
+        answered = [
+            Receipts(
+                decision=decision, receipts=tuple(r for r in receipts if _of(r.intent) == decision)
+            )
+            for decision in dict.fromkeys(_of(intent) for intent in intents)
+        ]
+        notes: list[Record] = [
+            *answered,
+            Resumed(reason="restart", resolved={r.intent: str(r.status) for r in receipts}),
+        ]
+        change = _settings_record(self.settings, self._forecaster, "changed at a restart")
+        if resume.settings is None or _differs(resume.settings, change):
+            notes.append(change)
+        self.journal.append(*notes, *self.stages)
+
+    def _stage(self, name: str, state: Any, *, done: int, total: int) -> None:
+        self.stages = [
+            replace(stage, state=state, done=done, total=total) if stage.name == name else stage
+            for stage in self.stages
+        ]
+
+
+def _run_of(settings: Settings) -> Run:
+    run = settings.run
+    identity = f"{run.cluster}/{run.scenario}/{run.seed}"
+    return Run(
+        run_id=hashlib.sha256(identity.encode()).hexdigest()[:12],
+        cluster=run.cluster,
+        scenario=run.scenario,
+        seed=run.seed,
+        version=__version__,
+    )
+
+
+def _stages(forecaster: str) -> list[Stage]:
+    return [
+        Stage(name="forecasters", state="done", done=1, total=1, artifacts=(forecaster,)),
+        Stage(name="tune", state="disabled", reason="not requested"),
+        Stage(name="train", state="disabled", reason="not requested"),
+        Stage(name="loop", state="pending"),
+    ]
+
+
+def _settings_record(settings: Settings, forecaster: Forecaster, reason: str) -> SettingsChange:
+    return SettingsChange(
+        settings=decisive(to_tree(settings)), forecaster=forecaster.name, reason=reason
+    )
+
+
+def decisive(tree: dict[str, Any]) -> dict[str, Any]:
+    """The settings a decision depends on: not where the page is served or how fast we walk."""
+    kept = {key: value for key, value in tree.items() if key not in ("serve", "journal")}
+    kept["run"] = {k: v for k, v in tree["run"].items() if k != "interval_wall_seconds"}
+    return kept
+
+
+def _differs(before: SettingsChange, now: SettingsChange) -> bool:
+    return (before.settings, before.forecaster) != (now.settings, now.forecaster)
+
+
+def _embedded(settings: Settings, resume: Resume | None) -> SimCluster:
+    """The simulator inside this process, brought back to where the journal says it was."""
+    run = settings.run
+    fresh = resume is None or not resume.simulator
+    cluster = (
+        SimCluster(load_scenario(run.scenario), seed=run.seed, name=run.cluster)
+        if fresh
+        else SimCluster.load(resume.simulator if resume else b"")
+    )
+    if resume is not None:
+        for seconds, write, agent in _executed(resume.since):
+            cluster.advance(seconds - cluster.clock_seconds)
+            cluster.execute(write, agent)
+        cluster.advance(max((resume.cycle or 0) * run.cycle_seconds - cluster.clock_seconds, 0))
+    return cluster
+
+
+def _executed(since: Sequence[Entry]) -> Iterator[tuple[int, Write, str]]:
+    """Writes that were done, with the cluster time of their receipts, in order."""
+    planned: dict[str, tuple[Write, str]] = {}
+    for entry in since:
+        match entry.record:
+            case Cycle() as cycle:
+                for action in cycle.decision.actions:
+                    planned.update((w.intent, (w, action.agent)) for w in action.writes)
+            case Receipts() as answer:
+                for receipt in answer.receipts:
+                    if receipt.status is Status.DONE and receipt.intent in planned:
+                        yield receipt.at_seconds, *planned[receipt.intent]
+
+
+def _unscored(since: Sequence[Entry]) -> list[Action]:
+    """Actions whose result was still awaited when the process ended."""
+    waiting: dict[str, Action] = {}
+    for entry in since:
+        match entry.record:
+            case Cycle() as cycle:
+                waiting.update((a.id, a) for a in cycle.decision.actions if not a.restores)
+            case Outcome() as outcome:
+                waiting.pop(outcome.result.action, None)
+    return list(waiting.values())
+
+
+def _ledger_of(resume: Resume | None, path: Path, settings: Settings) -> Ledger:
+    """The guard's ledger from the checkpoint and everything recorded since."""
+    if resume is None:
+        return Ledger(settings.guard)
+    state = resume.state.get("ledger")
+    ledger = Ledger.from_dict(state, settings.guard) if state else Ledger(settings.guard)
+    first = resume.since[0].seq if resume.since else 0
+    snapshots = {c.seq: c.snapshot for c in JournalReader(path).cycles(after=max(first - 1, 0))}
+    for entry in resume.since:
+        match entry.record:
+            case Cycle() as cycle:
+                ledger.charge(cycle.decision, snapshots[entry.seq])
+            case Receipts() as answer:
+                ledger.settle(answer.receipts)
+    return ledger
+
+
+def _controls_of(resume: Resume | None) -> Controls:
+    if resume is None:
+        return Controls()
+    known = resume.state.get("controls", {})
+    controls = Controls(
+        halted=known.get("halted", False),
+        halted_because=known.get("halted_because", ""),
+        modes={key: Mode(mode) for key, mode in known.get("modes", {}).items()},
+        approved=frozenset(known.get("approved", ())),
+        line=known.get("line", 0),
+    )
+    for entry in resume.since:
+        match entry.record:
+            case Control() as control:
+                controls = controls.after(command_of(control))
+            case Cycle() as cycle:
+                controls = controls.without(_approvals_used(cycle.decision))
+    return controls
+
+
+def _approvals_used(decision: Decision) -> frozenset[str]:
+    """One approval allows one action."""
+    return frozenset(approval_id(decision.proposals[a.proposal]) for a in decision.actions)
+
+
+def command_of(record: Control) -> Command:
+    """The command a record of one came from."""
+    arguments = {k: v for k, v in record.arguments.items() if k != "line"}
+    return Command(line=int(record.arguments["line"]), command=record.command, arguments=arguments)
+
+
+def _control_record(command: Command) -> Control:
+    return Control(
+        line=" ".join([command.command, *command.arguments.values()]),
+        command=command.command,
+        arguments={**command.arguments, "line": str(command.line)},
+    )
+
+
+def _check_record(finding: Finding) -> Check:
+    return Check(
+        name=finding.name,
+        ok=finding.ok,
+        sentence=finding.sentence,
+        numbers=dict(finding.numbers),
+    )
+
+
+def _recent_snapshots(path: Path, seq: int) -> Sequence[Snapshot]:
+    """The last recorded snapshots, oldest first, for a forecaster that lost its memory."""
+    after = max(0, seq - 4 * BACKFILL_CYCLES)  # a cycle writes about two records, rarely four
+    recent = deque(
+        (recorded.snapshot for recorded in JournalReader(path).cycles(after=after)),
+        maxlen=BACKFILL_CYCLES,
+    )
+    return list(recent)
+
+
+def _of(intent: str) -> str:
+    return intent.partition(".")[0]

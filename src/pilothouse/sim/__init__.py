@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one simulator: for the loop, for learning and for crash tests."""
+
+from __future__ import annotations
+
+from pilothouse.sim.blueprint import TICK_SECONDS
+from pilothouse.sim.cluster import Cluster, SimCluster
+from pilothouse.sim.command import ActiveStimulus, Command
+from pilothouse.sim.simulation import Simulation
+
+__all__ = ["TICK_SECONDS", "ActiveStimulus", "Cluster", "Command", "SimCluster", "Simulation"]
