@@ -18,6 +18,8 @@ export interface ProposalRow {
   readonly verdict: string;
   readonly tone: Tone;
   readonly evidence: ReadonlyArray<EvidenceText>;
+  /** "lost to" or "refused by"; empty for a winner. */
+  readonly lostTo: string;
   /** Who or what beat it: the winner's label, or the guard-rail; empty for a winner. */
   readonly beatenBy: string;
   /** Why, as the rule says it. */
@@ -53,6 +55,7 @@ export function rowOf(proposal: ProposalView, headline: number | null): Proposal
     verdict: verdictWord(proposal),
     tone: idle ? "dim" : TONES[proposal.ruling],
     evidence: proposal.evidence.map(evidenceText),
+    lostTo: lostTo(proposal),
     beatenBy: beatenBy(proposal),
     why: why(proposal),
     reason: proposal.reason,
@@ -74,10 +77,15 @@ function evidenceText(evidence: EvidenceView): EvidenceText {
   };
 }
 
+function lostTo(proposal: ProposalView): string {
+  if (proposal.beaten_by !== null) return "lost to";
+  return proposal.ruling === "refused" ? "refused by" : "";
+}
+
 function beatenBy(proposal: ProposalView): string {
   const winner = proposal.beaten_by;
   if (winner !== null) return `${winner.label} ${winner.target} (${score(winner.score)})`;
-  return proposal.ruling === "refused" ? `guard: ${proposal.rule}` : "";
+  return proposal.ruling === "refused" ? `the guard's ${proposal.rule}` : "";
 }
 
 function why(proposal: ProposalView): string {

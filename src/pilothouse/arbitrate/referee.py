@@ -50,7 +50,10 @@ class Candidate:
 
     @property
     def role(self) -> Role:
-        return role_of(self.agent, self.rank, self.proposal)
+        role = role_of(self.agent, self.rank, self.proposal)
+        gives_back = bool(self.plan.effects) and all(way > 0 for _, way in self.plan.effects)
+        # A clock or a node given back saves nothing, so it need not step aside for safety.
+        return Role.OTHER if role is Role.EFFICIENCY and gives_back else role
 
 
 Grant = Callable[[Candidate], Verdict | None]

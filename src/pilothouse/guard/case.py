@@ -113,6 +113,14 @@ class View:
         return int(((nodes.ready == 0) & ~meant_off).sum())
 
     @cached_property
+    def fresh_share(self) -> float:
+        """Of the nodes that should answer, those with usage young enough to act on."""
+        nodes = self.snapshot.nodes
+        answer = (nodes.ready == 1) & (nodes.power != Power.ASLEEP)
+        fresh = answer & (nodes.age_seconds <= self.settings.stale_seconds)
+        return float(fresh.sum() / answer.sum()) if answer.any() else 0.0
+
+    @cached_property
     def gated(self) -> int:
         return int((self.snapshot.namespaces.gate != Gate.OPEN).sum())
 

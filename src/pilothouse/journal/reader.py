@@ -238,9 +238,9 @@ def _batches(connection: sqlite3.Connection, after: int) -> Iterator[tuple[int, 
         rows = connection.execute(
             f"SELECT {COLUMNS} FROM records WHERE seq > ? ORDER BY seq LIMIT {_BATCH}", (after,)
         ).fetchall()
-        yield from rows
-        if len(rows) < _BATCH:
+        if not rows:
             return
+        yield from rows
         after = rows[-1][0]
 
 

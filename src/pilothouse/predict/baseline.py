@@ -55,7 +55,8 @@ CRASH_RISK = (
 CRASH_HALF_LIFE_SECONDS = 300  # a counter that never fades would keep an old crash a risk for ever
 AT_RISK_PERMILLE = 500
 UPPER_SIGMAS = 1.645  # 95th percentile of a normal error
-DAMPING_SECONDS = 600  # trends do not go on for ever: a slope counts fully for about ten minutes
+DAMPING_SECONDS = 300  # trends do not go on for ever: a slope counts fully for about five minutes
+MOST_GROWTH = 0.6  # of the level within any horizon: a burst is not the start of a doubling
 HIGHEST_PERMILLE = 1000
 _HORIZONS = range(len(HORIZONS_SECONDS))
 _REACH = tuple(DAMPING_SECONDS * (1.0 - math.exp(-h / DAMPING_SECONDS)) for h in HORIZONS_SECONDS)
@@ -316,8 +317,9 @@ def _worst_driver(
 
 
 def _demand(uid: Uids, trend: Trend, abstains: Ints) -> DemandTable:
-    median = np.stack([trend.level + trend.slope * reach for reach in _REACH], axis=1)
-    median = np.maximum(median, 0.0)
+    level = np.maximum(trend.level, 0.0)[:, None]
+    ahead = trend.slope[:, None] * np.array(_REACH)[None, :]
+    median = level + np.clip(ahead, -MOST_GROWTH * level, MOST_GROWTH * level)
     # Errors of successive steps partly cancel, so the spread widens with the root of the reach.
     widen = np.array([math.sqrt(1.0 + reach / 300.0) for reach in _REACH])
     upper = median + UPPER_SIGMAS * trend.spread[:, None] * widen[None, :]

@@ -29,6 +29,8 @@ from pilothouse.settings import Settings
 
 HORIZON_SECONDS = 900
 FULL_CLOCK = 1000
+GIVE_BACK_SHARE = 0.60  # of the slowed CPU: twice what slowing down was allowed at
+GIVE_BACK_NODES = 3
 
 
 class Efficiency:
@@ -43,7 +45,7 @@ class Efficiency:
     def propose(self, snapshot: Snapshot, forecast: Forecast) -> Sequence[Proposal]:
         voice = Voice(self.name, self.title, forecast.made_seconds)
         case = _Case(self._settings, snapshot, forecast, voice)
-        wishes = [*case.sleep(), *case.slow_down(), *case.shrink()]
+        wishes = [*case.give_back(), *case.sleep(), *case.slow_down(), *case.shrink()]
         return wishes or [case.nothing()]
 
 
@@ -64,9 +66,45 @@ class _Case:
         self.known = self.population.takes_pods & (demand.abstains == 0)
         self.usable = self.known & calm
 
+    def give_back(self) -> Iterator[Proposal]:
+        """A slowed node that is needed after all gets its clock back."""
+        nodes = self.snapshot.nodes
+        slowed = (nodes.frequency_permille < FULL_CLOCK) & self.known
+        left = self.share * FULL_CLOCK / np.maximum(nodes.frequency_permille, 1)
+        hurt = self._hosts_broken_service()
+        rows = np.flatnonzero(slowed & ((left > GIVE_BACK_SHARE) | hurt))
+        for row in rows[np.argsort(-left[rows], kind="stable")][:GIVE_BACK_NODES].tolist():
+            target = self.snapshot.node_ref(row)
+            why = ", a service on it is outside its objective" if hurt[row] else ""
+            yield self.voice.wants(
+                ActionKind.DVFS,
+                target,
+                score=min(float(left[row]), 1.0),
+                priority=0,
+                reason=f"{target.short} will want {left[row]:.2f} of its slowed CPU (p95, 15 min; "
+                f"needs > {GIVE_BACK_SHARE:.2f}){why}: full clock",
+                evidence=(
+                    Evidence("p95 share of slowed CPU", round(float(left[row]), 4), "", GIVE_BACK_SHARE),
+                    Evidence("clock", float(nodes.frequency_permille[row]), "per mille"),
+                ),
+                payload={"frequency_permille": FULL_CLOCK},
+                otherwise=f"below {GIVE_BACK_SHARE:.2f} the clock would have stayed low",
+            )
+
+    def _hosts_broken_service(self) -> NDArray[np.bool_]:
+        broken = self.snapshot.workloads.in_violation == 1
+        hosted = self.population.count_by_node(broken[self.snapshot.pods.workload])
+        return hosted > 0
+
+    @property
+    def _quiet(self) -> bool:
+        """Nobody waits, nobody is hurt: the only time to save."""
+        seen = self.snapshot.interpreted
+        return not (seen.queue_length or seen.failed_pods or seen.violations)
+
     def sleep(self) -> Iterator[Proposal]:
-        seen, s = self.snapshot.interpreted, self.settings
-        if seen.queue_length or seen.unschedulable or seen.failed_pods or seen.violations:
+        s = self.settings
+        if not self._quiet or self.snapshot.interpreted.unschedulable:
             return
         stuck = self.population.count_by_node(~self.population.movable)
         rows = np.flatnonzero(self.usable & (self.share < s.sleep_demand) & (stuck == 0))
@@ -106,6 +144,8 @@ class _Case:
 
     def slow_down(self) -> Iterator[Proposal]:
         s = self.settings
+        if not self._quiet:
+            return
         full = self.snapshot.nodes.frequency_permille >= FULL_CLOCK
         busy = self.snapshot.nodes.cpu_used_millicores > 0
         row = self._least(self.usable & full & busy & (self.share < s.dvfs_demand))

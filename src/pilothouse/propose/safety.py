@@ -82,6 +82,8 @@ class _Case:
         self.population = Population(snapshot, settings.guard.protected_priority)
         self.column = horizon_column(HORIZON_SECONDS)
         self.interpreted = snapshot.interpreted
+        declared = snapshot.workloads.replicas_baseline
+        self.most_replicas = (declared * settings.guard.replica_factor).astype(np.int64)
 
     # Nodes about to fail.
 
@@ -224,6 +226,7 @@ class _Case:
         has = np.maximum(capacity_millicores(self.snapshot), 1)
         usable = (table.abstains == 0) & self.population.workload_open
         usable &= (workloads.kind == WorkloadKind.SERVICE) & (workloads.replicas_ready > 0)
+        usable &= workloads.replicas_desired < self.most_replicas
         wanted = np.where(usable, table.upper_millicores[:, self.column], 0)
         ratio = wanted / has
         for row in np.argsort(-ratio, kind="stable")[:CANDIDATES].tolist():

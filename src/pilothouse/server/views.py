@@ -258,6 +258,8 @@ _RULING_PLACE = {
 def _place(decision: Decision, index: int) -> int:
     if index == decision.headline:
         return 0
+    if decision.proposals[index].is_noop:  # whoever wants nothing comes after who lost
+        return len(_RULING_PLACE) + 1
     return _RULING_PLACE[decision.verdicts[index].ruling]
 
 

@@ -21,7 +21,6 @@ from pilothouse.sim.randomness import GOLDEN, MASK, mix
 from pilothouse.sim.state import (
     AWAKE,
     BOOTING,
-    I4,
     I8,
     PENDING,
     State,
@@ -62,14 +61,14 @@ def schedule(s: State) -> None:
 
 def _queue(s: State) -> I8:
     """Slots to try now, by cluster and then in queue order, cut at the tick's limit."""
-    i = np.flatnonzero(s.phase == PENDING)
+    i: I8 = np.flatnonzero(s.phase == PENDING)
     i = i[s.gated[i] == 0]
     cluster = i // s.pods
     tried = s.tried[i]
     due = (tried < 0) | (s.c_freed[cluster] > tried) | (s.tick - tried >= RETRY_TICKS)
     i, cluster = i[due], cluster[due]
     if not len(i):
-        return i.astype(np.int64)
+        return i
     work = s.work[i]
     gate = s.s_gate[cluster * s.spaces + s.w_space[work]]
     last = (gate == Gate.DEPRIORITIZE) & (s.is_batch[i] == 1)
@@ -77,7 +76,8 @@ def _queue(s: State) -> I8:
     i, cluster = i[order], cluster[order]
     rank = np.arange(len(i)) - np.searchsorted(cluster, cluster)
     limit = np.array([bindings_per_tick(n) for n in s.c_nodes.tolist()])
-    return i[rank < limit[cluster]].astype(np.int64)
+    cut: I8 = i[rank < limit[cluster]]
+    return cut
 
 
 def _schedule_rounds(
@@ -153,10 +153,10 @@ def _value(s: State, i: I8, nodes: I8, is_open: NDArray[np.bool_]) -> NDArray[np
     zone = s.w_zone[work]
     fits = is_open & (cpu_after <= cpu) & (memory_after <= memory) & (nodes != s.avoid[i])
     fits &= (zone < 0) | (s.n_zone[nodes] == zone)
-    least: I4 = (cpu - cpu_after) * 100 // cpu + (memory - memory_after) * 100 // memory
+    least = (cpu - cpu_after) * 100 // cpu + (memory - memory_after) * 100 // memory
     # Shares fit 32 bits because requests above capacity are never scored.
     lean = np.abs(cpu_after * 1000 // cpu - memory_after.astype(np.int64) * 1000 // memory)
-    score = (least >> 1) + 100 - lean // 20
+    score = least // 2 + 100 - lean // 20
     local = (nodes % s.nodes).astype(np.uint32)
     word = mix(s.key[i] + (local + np.uint32(1)) * np.uint32(GOLDEN & MASK))
     value: NDArray[np.int64] = np.where(fits, score.astype(np.int64) << 32 | word, -1)

@@ -19,12 +19,10 @@ export function ProposalsPanel({ decision }: { decision: DecisionView }) {
           <thead>
             <tr>
               <th scope="col">Verdict</th>
-              <th scope="col">Wanted</th>
+              <th scope="col">Wanted, with the evidence; who beat it and why</th>
               <th scope="col" class="right">
                 Score
               </th>
-              <th scope="col">Why it was wanted</th>
-              <th scope="col">Who beat it, why</th>
             </tr>
           </thead>
           <tbody>
@@ -49,29 +47,32 @@ function Row({ row }: { row: ProposalRow }) {
       </td>
       <td>
         <span class={`dot agent-${row.agent}`} aria-hidden="true" />
-        <b data-testid="label">{row.label}</b>
-        <span class="target">{row.target}</span>
+        <b data-testid="label">{row.label}</b> <span data-testid="target">{row.target}</span>
+        <span class="reason" data-testid="reason">
+          {row.reason}
+        </span>
+        <span class="numbers" data-testid="evidence">
+          {row.evidence.map((one) => (
+            <span key={one.text}>
+              {one.text}
+              {one.needs !== "" && ` (${one.needs})`}
+            </span>
+          ))}
+        </span>
+        <span class={`why ${row.tone}`}>
+          {row.lostTo !== "" && (
+            <>
+              {row.lostTo} <b data-testid="beaten-by">{row.beatenBy}</b>:{" "}
+            </>
+          )}
+          <span data-testid="why">{row.why}</span>
+        </span>
       </td>
       <td class="right">
         <span class="number" data-testid="score">
           {row.score}
         </span>
         <meter class={`bar agent-${row.agent}`} min={0} max={1} value={row.share} aria-label="score" />
-      </td>
-      <td class="evidence">
-        <span data-testid="reason">{row.reason}</span>
-        <span class="numbers" data-testid="evidence">
-          {row.evidence.map((one) => (
-            <span key={one.text}>
-              {one.text}
-              {one.needs !== "" && <i> ({one.needs})</i>}
-            </span>
-          ))}
-        </span>
-      </td>
-      <td class="why">
-        {row.beatenBy !== "" && <b data-testid="beaten-by">{row.beatenBy}</b>}
-        <span data-testid="why">{row.why}</span>
       </td>
     </tr>
   );

@@ -14,7 +14,7 @@ const PRESSURE: ReadonlyArray<Line> = [
   { name: "queue", color: "--admission" },
   { name: "violations", color: "--warn" },
   { name: "failed", color: "--bad" },
-  { name: "power (modelled)", color: "--dim", right: true },
+  { name: "modelled", color: "--dim", right: true },
 ];
 
 export function RewardPanel({ history, rewards }: { history: HistoryView; rewards: RewardsView }) {

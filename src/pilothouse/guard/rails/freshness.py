@@ -3,34 +3,44 @@
 
 from __future__ import annotations
 
-from pilothouse.domain import Verdict
+from pilothouse.domain import Source, Verdict
 from pilothouse.guard.case import Case, refuse
 
 FEW_NODES = 3
+METRICS = "metrics"
 
 
 def data_is_fresh(case: Case) -> Verdict | None:
-    """Disruptive actions need sources that are young and complete."""
+    """Disruptive actions need sources that are young and complete, above all for their nodes."""
     if not case.is_disruptive:
         return None
-    s = case.settings.guard
     for source in case.view.snapshot.sources:
-        if source.age_seconds > s.stale_seconds:
-            return refuse(
-                "stale-data",
-                f"{source.name} is {source.age_seconds} s old, the limit is {s.stale_seconds} s",
-                used=source.age_seconds,
-                allowed=s.stale_seconds,
-            )
-        if source.completeness_permille < 1000 * s.completeness:
-            return refuse(
-                "thin-data",
-                f"{source.name} is {source.completeness_permille / 1000:.2f} complete, "
-                f"needs {s.completeness:.2f}",
-                used=source.completeness_permille / 1000,
-                allowed=s.completeness,
-            )
+        verdict = _source_is_fresh(case, source)
+        if verdict is not None:
+            return verdict
     return _nodes_are_fresh(case)
+
+
+def _source_is_fresh(case: Case, source: Source) -> Verdict | None:
+    s, age = case.settings.guard, source.age_seconds
+    # Metrics come node by node, and the age of the worst says nothing about the others.
+    enough = source.name == METRICS and case.view.fresh_share >= s.completeness
+    if age > s.stale_seconds and not enough:
+        return refuse(
+            "stale-data",
+            f"{source.name} is {age} s old, the limit is {s.stale_seconds} s",
+            used=age,
+            allowed=s.stale_seconds,
+        )
+    if source.completeness_permille < 1000 * s.completeness:
+        return refuse(
+            "thin-data",
+            f"{source.name} is {source.completeness_permille / 1000:.2f} complete, "
+            f"needs {s.completeness:.2f}",
+            used=source.completeness_permille / 1000,
+            allowed=s.completeness,
+        )
+    return None
 
 
 def _nodes_are_fresh(case: Case) -> Verdict | None:
