@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from typing import Any
 
 from pilothouse.scenarios import Scenario
 from pilothouse.sim.blueprint import NOWHERE, TICK_SECONDS, Blueprint, draw
@@ -69,8 +70,8 @@ class Node:
     memory: int
     latency: int
     idle_mw: int
-    cpu_mw: int
-    memory_mw: int
+    cpu_rate: int
+    memory_rate: int
     boot_ticks: int
     key: int
     power: int = AWAKE
@@ -206,12 +207,15 @@ class PythonSimulator:
         return self._observation(), {}
 
     def _node(self, index: int) -> Node:
-        row = {name: int(column[index]) for name, column in self.plan.nodes.items()}
-        row.pop("spare"), row.pop("scrape")
+        row: dict[str, Any] = {n: int(column[index]) for n, column in self.plan.nodes.items()}
+        for unused in ("spare", "scrape"):
+            row.pop(unused)
+        for name in ("cpu", "memory"):
+            row[f"{name}_rate"] = row.pop(f"{name}_mw") * 1024 // row[name]
         return Node(index=index, key=make_key(self.plan.seed, 5, index), **row)
 
     def _workload(self, index: int) -> Workload:
-        row = {name: int(column[index]) for name, column in self.plan.workloads.items()}
+        row: dict[str, Any] = {n: int(column[index]) for n, column in self.plan.workloads.items()}
         for unused in ("space", "evictable", "autoscaled"):
             row.pop(unused)
         seed = self.plan.seed
@@ -646,7 +650,8 @@ class PythonSimulator:
             least = (node.cpu - cpu) * 100 // node.cpu + (node.memory - memory) * 100 // node.memory
             lean = abs(cpu * 1000 // node.cpu - memory * 1000 // node.memory)
             score = least // 2 + 100 - lean // 20
-            value = score << 32 | mix(pod.key + (node.index + 1) * GOLDEN & MASK)
+            word = pod.key + (node.index + 1) * GOLDEN & MASK
+            value = score << 32 | (word ^ word >> 15) * 0xC2B2AE35 & MASK
             if value > best:
                 best, best_node = value, node
         return best_node
@@ -679,5 +684,5 @@ class PythonSimulator:
             return 0
         if node.power == BOOTING:
             return node.idle_mw * 1300 // 1000
-        dynamic = node.cpu_mw * node.cpu_used // node.cpu
-        return node.idle_mw + dynamic + node.memory_mw * node.memory_used // node.memory
+        dynamic = node.cpu_used * node.cpu_rate >> 10
+        return node.idle_mw + dynamic + (node.memory_used * node.memory_rate >> 10)

@@ -11,7 +11,6 @@ import numpy as np
 from benchmarks.peers.python_simulator import RUNNING, Pod, PythonSimulator
 from pilothouse.scenarios import Range, Scenario
 from pilothouse.sim.simulation import Simulation
-from pilothouse.sim.state import EMPTY
 
 _POD_COLUMNS: tuple[tuple[str, Callable[[Pod], int]], ...] = (
     ("uid", lambda pod: pod.uid),
@@ -53,12 +52,13 @@ def without_autoscaling(scenario: Scenario) -> Scenario:
 def first_difference(simulation: Simulation, cluster: int, peer: PythonSimulator) -> str:
     """Where the two differ, in words; empty when they agree."""
     s = simulation.state
-    begin = cluster * s.pods
-    slots = np.flatnonzero(s.phase[begin : begin + s.pods] != EMPTY) + begin
+    slots = np.flatnonzero(s.home == cluster)
     slots = slots[np.argsort(s.uid[slots])]
     pods = sorted(peer.pods.values(), key=lambda pod: pod.uid)
     for name, value in _POD_COLUMNS:
-        ours = getattr(s, name)[slots]
+        ours = s.held(s.tick)[slots] if name == "memory" else getattr(s, name)[slots]
+        if name == "memory":
+            ours = np.where(s.phase[slots] == RUNNING, ours, 0)
         if name == "node":
             ours = np.where(ours == s.nobody_node, -1, ours - cluster * s.nodes)
         if name == "work":

@@ -23,7 +23,7 @@ BATCH, NODES, PODS = 256, 32, 200
 
 def check_equal(seeds: int, ticks: int) -> None:
     """Stop with the first difference between the two."""
-    scenario = without_autoscaling(load("harbor").sized(NODES, PODS))
+    scenario = without_autoscaling(load("harbor").sized(NODES, PODS, churn=False))
     simulation = Simulation.of(scenario, range(seeds))
     peers = [PythonSimulator(scenario, seed) for seed in range(seeds)]
     for _ in range(ticks):
@@ -37,7 +37,7 @@ def check_equal(seeds: int, ticks: int) -> None:
 
 def compare(repeats: int, ticks: int) -> dict[str, object]:
     """Cluster-ticks per CPU second of both, in turns."""
-    scenario = without_autoscaling(load("harbor").sized(NODES, PODS))
+    scenario = without_autoscaling(load("harbor").sized(NODES, PODS, churn=False))
     simulation = Simulation.of(scenario, range(BATCH))
     peers = [PythonSimulator(scenario, seed) for seed in range(4)]
     ours, theirs = [], []

@@ -37,6 +37,7 @@ from pilothouse.propose.registry import Registration
 from pilothouse.settings import Settings
 
 DECISION_ID_LENGTH = 12
+LIFETIME = "seconds"  # payload key: how long the proposer wants its action to last at most
 MOST_ANSWERS = 10_000  # an agent that never stops answering is cut off here
 
 
@@ -170,7 +171,7 @@ def _hear(
         return _only_a_line(agent, inputs, line, "agent-failed")
     if not proposals:
         return _only_a_line(agent, inputs, f"{agent.name} did not answer", "no-answer")
-    most = guard.settings.guard.proposals_per_agent
+    most = guard.reading_limit(agent)
     sent = [Sent(agent, p) for p in proposals[:most]]
     judged = guard.validate(sent, now)
     kept = [
@@ -336,7 +337,7 @@ def _actions(
             continue
         action_id = f"{decision_id}.{len(actions)}"
         inverse = tuple(ledger.inverse_for(write) for write in plan.inverse)
-        ttl = settings.guard.ttl_seconds.get(proposal.kind.value)
+        ttl = _lifetime(proposal, settings)
         lasting = inverse and ttl is not None
         actions.append(
             Action(
@@ -354,6 +355,18 @@ def _actions(
             )
         )
     return tuple(actions)
+
+
+def _lifetime(proposal: Proposal, settings: Settings) -> int | None:
+    """Seconds until the inverse runs: the kind's, or fewer where the proposal asks for fewer.
+
+    Never below the dwell time, so that asking for little cannot be used to flap.
+    """
+    ttl = settings.guard.ttl_seconds.get(proposal.kind.value)
+    asked = proposal.payload.get(LIFETIME)
+    if ttl is None or not isinstance(asked, int) or isinstance(asked, bool):
+        return ttl
+    return min(max(asked, settings.guard.dwell_seconds), ttl)
 
 
 def _with_intents(writes: Sequence[Write], action_id: str) -> tuple[Write, ...]:

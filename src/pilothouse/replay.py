@@ -80,11 +80,13 @@ class Replay:
                 self._ledger.settle(record.receipts)
 
     def _begin_segment(self, record: Rotated) -> None:
+        """Go on; where the earlier files are gone, from the ledger that this one carries."""
         self._run_id = record.run.run_id
-        if self._bench is None and record.settings is not None:
-            self._change(record.settings)
-        if self._ledger is None and self._bench is not None:
-            self._ledger = Ledger.from_dict(record.state["ledger"], self._bench.settings.guard)
+        if self._bench is not None or record.settings is None:
+            return
+        self._change(record.settings)
+        guard = msgspec.convert(record.settings.settings, Settings).guard
+        self._ledger = Ledger.from_dict(record.state["ledger"], guard)
 
     def _change(self, record: SettingsChange) -> None:
         settings = msgspec.convert(record.settings, Settings)

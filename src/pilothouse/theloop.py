@@ -117,7 +117,7 @@ class Loop:
             forecast_digest=digest_of(forecast),
             modes=controls.modes,
             halted=controls.halted,
-            approved=controls.approved,
+            approved=frozenset(controls.approved),
         )
         return decide(
             inputs,

@@ -183,8 +183,7 @@ def _gate(s: State, row: int, value: int, avoid: int) -> str:
     s.s_gate[row] = value
     cluster, space = divmod(row, s.spaces)
     if value != Gate.QUEUE:
-        span = slice(cluster * s.pods, (cluster + 1) * s.pods)
-        held = np.flatnonzero(s.gated[span] == 1) + span.start
+        held = np.flatnonzero((s.gated == 1) & (s.home == cluster))
         held = held[s.w_space[s.work[held]] == space]
         s.gated[held] = 0
         s.cause[held] = PendingCause.NONE

@@ -74,6 +74,18 @@ VARIANTS: Mapping[str, Settings] = {
         ),
         referee=RefereeSettings(actions_per_cycle=12, preemption="overlap"),
     ),
+    "brisk": Settings(
+        guard=GuardSettings(
+            node_share=0.3,
+            drains_at_once=2,
+            per_agent=40,
+            per_node=4,
+            per_workload=4,
+            dwell_seconds=15,
+            minimum_pod_age_seconds=15,
+        ),
+        referee=RefereeSettings(actions_per_cycle=6, preemption="overlap"),
+    ),
     "protected": Settings(guard=GuardSettings(protected_priority=500)),
     "shadow": Settings(
         modes=ModeSettings(
