@@ -17,6 +17,7 @@ from pilothouse.domain import Forecast, Snapshot, Status, Toll
 from pilothouse.guard import Guard, Ledger
 from pilothouse.guard.switch import Controls
 from pilothouse.journal import Cycle, Record
+from pilothouse.loop import Loop, Turn
 from pilothouse.predict.baseline import EwmaTrend
 from pilothouse.propose.registry import Registration, default_agents
 from pilothouse.scenarios import load
@@ -24,7 +25,6 @@ from pilothouse.scenarios.scenario import Ranges
 from pilothouse.score import Scorer
 from pilothouse.settings import ScoreSettings, Settings
 from pilothouse.sim.cluster import SimCluster
-from pilothouse.theloop import Loop, Turn
 
 ArmName = Literal["nothing", "pilothouse", "random"]
 ARMS: tuple[ArmName, ...] = ("nothing", "pilothouse", "random")

@@ -69,12 +69,12 @@ def random_agents(settings: Settings, seed: int) -> tuple[Registration, ...]:
     """Our agents' places taken by chance; about as busy as ours or busier."""
     return (
         Registration(Janitor(), 0, "Janitor"),
-        Registration(Chance("safety", "AgentA", eager=0.4, draw=_safety, seed=seed), 10, "AgentA"),
+        Registration(Chance("safety", "AgentA", eager=0.25, draw=_safety, seed=seed), 10, "AgentA"),
         Registration(
             Chance("admission", "AgentC", eager=0.1, draw=_admission, seed=seed), 20, "AgentC"
         ),
         Registration(
-            Chance("efficiency", "AgentB", eager=0.4, draw=_efficiency, seed=seed), 30, "AgentB"
+            Chance("efficiency", "AgentB", eager=0.25, draw=_efficiency, seed=seed), 30, "AgentB"
         ),
     )
 

@@ -21,6 +21,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from pilothouse.guard import Guard
+from pilothouse.propose.registry import Registration
 from pilothouse.scenarios import names as scenario_names
 from pilothouse.testing.campaign import VARIANTS, Campaign, OpenGuard, Tale
 from pilothouse.testing.hostile import band
@@ -28,7 +30,7 @@ from pilothouse.testing.strategies import book
 
 CYCLES = 250  # more than an hour of cluster time, so that every window and quarantine ends once
 STRANGERS = 4
-RECIPES = 1_000
+RECIPES = 300  # for each campaign, others each time
 CONTROL_CYCLES = 60
 SEED = 2_000  # not a seed the tests use
 NEEDED = 0.9
@@ -57,19 +59,22 @@ class Answer:
 def play(job: Job) -> Answer:
     """One campaign. Every tenth has all strangers at once, the others a few of them."""
     settings = VARIANTS[job.variant]
-    everybody = band(settings, book(job.number, RECIPES), job.number)
-    dice = random.Random(f"team/{job.number}")
-    chosen = everybody if job.number % 10 == 0 else dice.sample(everybody, STRANGERS)
-    strangers = [] if job.kind == "alone" else chosen
+    strangers = [] if job.kind == "alone" else company(job)
     campaign = Campaign(
         scenario=job.scenario,
         seed=SEED + job.number,
         settings=settings,
         strangers=strangers,
-        **({"guard": OpenGuard} if job.kind == "open" else {}),
+        guard=OpenGuard if job.kind == "open" else Guard,
     )
     tale = campaign.run(job.cycles)
     return Answer(job, tale, tuple(s.name for s in strangers))
+
+
+def company(job: Job) -> list[Registration]:
+    everybody = band(VARIANTS[job.variant], book(job.number, RECIPES), job.number)
+    dice = random.Random(f"company/{job.number}")
+    return everybody if job.number % 10 == 0 else dice.sample(everybody, STRANGERS)
 
 
 def jobs(decisions: int) -> list[Job]:

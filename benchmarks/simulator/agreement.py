@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks.peers.python_simulator import RUNNING, Pod, PythonSimulator
 from pilothouse.scenarios import Range, Scenario
+from pilothouse.sim.observation import Observer
 from pilothouse.sim.simulation import Simulation
 
 _POD_COLUMNS: tuple[tuple[str, Callable[[Pod], int]], ...] = (
@@ -49,6 +50,28 @@ def without_autoscaling(scenario: Scenario) -> Scenario:
     )
 
 
+def observation_difference(simulation: Simulation, cluster: int, peer: PythonSimulator) -> str:
+    """Where what a policy would see differs."""
+    s, seen = simulation.state, Observer(simulation.state).observe(simulation.state)
+    theirs = peer._observation()
+    nodes, workloads = len(peer.nodes), len(peer.workloads)
+    if seen.nodes[:, cluster, :nodes].T.tolist() != theirs["nodes"]:
+        return f"nodes as observed at tick {s.tick}"
+    if seen.workloads[:, cluster, :workloads].T.tolist() != theirs["workloads"]:
+        return f"workloads as observed at tick {s.tick}"
+    mine = np.flatnonzero(seen.pod_home == cluster)
+    mine = mine[np.argsort(seen.pod_uid[mine])]
+    phase, restarts = seen.pod_phase[mine], seen.pod_restarts[mine]
+    used, held = seen.pod_used[mine], seen.pod_held[mine]
+    node = seen.pod_node[mine]
+    node = np.where(node == s.nobody_node, -1, node - cluster * s.nodes)
+    served = phase == RUNNING
+    rows = [seen.pod_uid[mine], node, phase, used * served, held * served, restarts]
+    if np.stack(rows, axis=1).tolist() != sorted(theirs["pods"]):
+        return f"pods as observed at tick {s.tick}"
+    return ""
+
+
 def first_difference(simulation: Simulation, cluster: int, peer: PythonSimulator) -> str:
     """Where the two differ, in words; empty when they agree."""
     s = simulation.state
@@ -77,4 +100,4 @@ def first_difference(simulation: Simulation, cluster: int, peer: PythonSimulator
     for name in _TOLLS:
         if int(getattr(s, f"c_{name}")[cluster]) != getattr(peer, name):
             return f"toll {name} at tick {s.tick}"
-    return ""
+    return observation_difference(simulation, cluster, peer)

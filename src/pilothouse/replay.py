@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from pilothouse.decide import Inputs, decide
 from pilothouse.domain import Mode
 from pilothouse.errors import JournalCorrupt
 from pilothouse.guard import Guard, Ledger
@@ -27,7 +28,6 @@ from pilothouse.journal import (
     SettingsChange,
     digest_of,
 )
-from pilothouse.loop import Inputs, decide
 from pilothouse.propose.registry import Registration, default_agents
 from pilothouse.settings import Settings
 

@@ -22,7 +22,7 @@ import msgspec
 from pilothouse import __version__
 from pilothouse.act import resolve
 from pilothouse.domain import Action, Decision, Mode, Receipt, Snapshot, Status, Write
-from pilothouse.guard import Guard, Ledger, approval_id
+from pilothouse.guard import Guard, Ledger
 from pilothouse.guard.switch import Command, ControlFile, Controls, controls_path
 from pilothouse.journal import (
     Check,
@@ -41,13 +41,13 @@ from pilothouse.journal import (
     SettingsChange,
     Stage,
 )
-from pilothouse.theloop import Cluster, Loop, Turn
+from pilothouse.loop import Cluster, Loop, Turn
 from pilothouse.predict import Forecaster
 from pilothouse.predict.baseline import EwmaTrend
 from pilothouse.propose.registry import Registration, default_agents
+from pilothouse.scenarios import load as load_scenario
 from pilothouse.score import Scorer
 from pilothouse.score.selfcheck import Finding, SelfCheck, Stress
-from pilothouse.scenarios import load as load_scenario
 from pilothouse.settings import Settings
 from pilothouse.settings.file import to_tree
 from pilothouse.sim.cluster import SimCluster
@@ -355,7 +355,7 @@ def _controls_of(resume: Resume | None, settings: Settings) -> Controls:
 
 def _settled(controls: Controls, decision: Decision) -> Controls:
     """One approval allows one action."""
-    used = frozenset(approval_id(decision.proposals[a.proposal]) for a in decision.actions)
+    used = frozenset(decision.proposals[a.proposal].approval_id for a in decision.actions)
     return controls.without(used, decision.made_seconds)
 
 

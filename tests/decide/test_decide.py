@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pilothouse.decide import Inputs, decide
 from pilothouse.domain import (
     ActionKind,
     Decision,
@@ -25,7 +26,6 @@ from pilothouse.domain import (
     Verb,
 )
 from pilothouse.guard import Guard, Ledger
-from pilothouse.loop import Inputs, decide
 from pilothouse.propose.registry import Registration, default_agents
 from pilothouse.settings import Settings
 from pilothouse.testing.builders import (

@@ -415,7 +415,6 @@ def test_two_agents_of_one_name_are_refused() -> None:
 
 
 def test_an_approval_names_agent_kind_and_object() -> None:
-    from pilothouse.guard import approval_id
 
     proposal: Proposal = MIGRATE.proposal
-    assert approval_id(proposal) == "safety:migrate:sim/node/node-0"
+    assert proposal.approval_id == "safety:migrate:sim/node/node-0"

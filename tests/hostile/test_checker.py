@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -225,3 +227,12 @@ def test_witness_imports_nothing_from_the_guard_or_the_loop():
     }
     ours = {name for name in found if name and name.startswith("pilothouse")}
     assert ours == {"pilothouse.domain", "pilothouse.settings", "pilothouse.sim.command"}
+
+
+def test_witness_loads_nothing_of_the_guard_by_detour():
+    code = "import sys, pilothouse.testing.checker; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    forbidden = ("pilothouse.guard", "pilothouse.decide", "pilothouse.act", "pilothouse.arbitrate")
+    assert [name for name in loaded if name.startswith(forbidden)] == []

@@ -225,6 +225,16 @@ def test_write_that_never_happened_takes_no_inverse_over(status: Status):
     assert (held.action, held.inverse[0].value) == ("a.0", 1000)
 
 
+def test_drain_of_a_node_we_tainted_leaves_the_taint_to_whoever_put_it_there():
+    ledger = Ledger(GuardSettings())
+    taint = a_write(Verb.TAINT, NODE, 1, 0)
+    take(ledger, an_action("a.0", "safety", taint, expires=1_800), 30)
+    drain = a_write(Verb.DRAIN, NODE, 2, 0)
+    take(ledger, an_action("b.0", "efficiency", drain, expires=2_400), 600)
+    (held,) = ledger.due(1_800, halted=False)
+    assert [(w.verb, w.value) for w in held.inverse] == [(Verb.TAINT, 0)]
+
+
 def test_write_that_was_never_sent_leaves_no_trace_on_its_field():
     ledger = Ledger(GuardSettings())
     take(ledger, an_action("a.0", "stranger", clock(700, 1000)), 30)

@@ -350,5 +350,3 @@ def test_unreadable_control_line_halts(tmp_path):
     reports = run(path, 2)
     assert reports[-1].turn.decision.halted
     assert "line 1" in reports[-1].controls.halted_because
-
-

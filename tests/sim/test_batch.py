@@ -10,10 +10,10 @@ import pytest
 
 from benchmarks.peers.python_simulator import PythonSimulator
 from benchmarks.simulator import agreement
+from benchmarks.simulator.equality import cluster_columns, first_difference
 from pilothouse.scenarios import Range, load
 from pilothouse.sim.blueprint import draw
 from pilothouse.sim.simulation import Simulation
-from tests.sim.equality import cluster_columns, first_difference
 
 
 def _plans(count: int):

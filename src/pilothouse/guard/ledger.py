@@ -205,10 +205,10 @@ class Ledger:
         """A newer write of a field takes over its inverse, so the older one has nothing to undo."""
         displaced = []
         for key, held in list(self._book.active.items()):
-            kept = tuple(w for w in held.inverse if field_of(w) != field_of(write))
+            kept = tuple(w for w in held.inverse if _undo_key(w) != _undo_key(write))
             if kept == held.inverse:
                 continue
-            taken = tuple(w for w in held.inverse if field_of(w) == field_of(write))
+            taken = tuple(w for w in held.inverse if _undo_key(w) == _undo_key(write))
             displaced.append(replace(held, inverse=taken))
             if kept:
                 self._book.active[key] = replace(held, inverse=kept)
@@ -349,6 +349,12 @@ class Ledger:
         ledger = cls(settings)
         ledger._book = msgspec.convert(state, Book)
         return ledger
+
+
+def _undo_key(write: Write) -> str:
+    """What a write takes over from an older one. A drain of a node that carries our taint already
+    writes no taint, so it cannot answer for removing it."""
+    return f"{write.target}#taint" if write.verb is Verb.TAINT else field_of(write)
 
 
 def _undoes(inverse: Write, write: Write) -> bool:

@@ -31,8 +31,8 @@ HORIZON_SECONDS = 900
 FULL_CLOCK = 1000
 GIVE_BACK_SHARE = 0.60  # of the slowed CPU: twice what slowing down was allowed at
 GIVE_BACK_NODES = 3
-SLOW_CANDIDATES = 2
-SLOWED_SHARE = 0.4  # of the nodes: new pods land on the idlest, so not all of those may be slow
+SLOW_CANDIDATES = 4
+SLOWED_SHARE = 0.25  # of the nodes: new pods land on the idlest, so not all of those may be slow
 
 
 class Efficiency:
@@ -159,7 +159,7 @@ class _Case:
         fit = self.usable & full & busy & ~self._hosts_broken_service()
         rows = np.flatnonzero(fit & (self.share < s.dvfs_demand))
         frequency = round(1000 * s.dvfs_frequency)
-        # A second choice, because the first may be resting from an earlier change.
+        # More than one, because the first choice may be resting from an earlier change.
         for row in rows[np.argsort(self.share[rows], kind="stable")][:SLOW_CANDIDATES].tolist():
             yield self._wish(
                 ActionKind.DVFS,

@@ -36,6 +36,8 @@ BRIDGE_SECONDS = 300  # an extra replica of a service that fails by itself
 WISHES = 6  # more in one cycle could not be granted anyway
 CANDIDATES = 4  # nodes and workloads looked at closely
 CALM_SHARE = 0.75  # CPU in use at which neighbors no longer slow each other
+NEIGHBOR_NODES = 3  # nodes that can be calmed in one cycle
+NEIGHBOR_SHARE = 0.3  # of the nodes: more at once is a full cluster, not a noisy neighbor
 BROKEN_SHARE = 0.82  # above this a node's services stay outside their objective
 
 _DRIVERS = {
@@ -314,7 +316,12 @@ class _Case:
         nodes = self.snapshot.nodes
         busy = 1000 * nodes.cpu_used_millicores // np.maximum(nodes.cpu_capacity_millicores, 1)
         needs = 1000 * max(self.settings.step_back_pressure, CALM_SHARE)
-        rows = np.flatnonzero((hurt > 0) & (busy >= needs) & (self.interpreted.awake == 1))
+        awake = self.interpreted.awake == 1
+        rows = np.flatnonzero((hurt > 0) & (busy >= needs) & awake)
+        if len(rows) > max(NEIGHBOR_NODES, NEIGHBOR_SHARE * int(awake.sum())):
+            # The whole cluster is full: calming a few nodes restores no service, because each has
+            # pods on the others too, and the slowed batch work would stay longer.
+            return
         for row in rows[np.argsort(-busy[rows], kind="stable")][:CANDIDATES].tolist():
             factor = self._calming_factor(row)
             if factor is not None:

@@ -154,10 +154,10 @@ class Scenario:
     def sized(self, nodes: int, pods: int, *, churn: bool = True) -> Scenario:
         """About this many nodes and pods, for benchmarks.
 
-        With churn a fifth of the pods are batch, alive for forty ticks: one percent of all pods
+        With churn a quarter of the pods are batch, alive for forty ticks: one percent of all pods
         comes or goes each tick. Without, a tenth are batch and live as long as in this scenario.
         """
-        batch = max(pods // (5 if churn else 10), 1)
+        batch = max(pods // (4 if churn else 10), 1)
         services = max((pods - batch) // 40, 4)
         replicas = (pods - batch) // services
         workloads = max(pods // 1_500, 3)

@@ -35,6 +35,7 @@ BACKOFF_TICKS = np.array([2, 4, 8, 16, 32, 60], dtype=np.int32)  # 10 s doubling
 HEALTHY_TICKS = 600 // TICK_SECONDS
 LOST_TICKS = 340 // TICK_SECONDS  # 40 s until NotReady, 300 s of toleration
 WAIT_GRACE_TICKS = 60 // TICK_SECONDS  # a batch pod may wait this long at no cost
+RELEASES_PER_TICK = 2  # held pods let go by an opened gate
 _BLANK = ("lost", "gated", "started", "peak", "restarts", "ooms", "backoff")
 SMALLEST_LIMIT = 50  # millicores; keeps the reciprocal in range
 
@@ -233,6 +234,26 @@ def create(s: State, work: I8, key: U4) -> I8:
     s.gated[batch] = gate == Gate.QUEUE
     s.cause[batch] = np.where(gate == Gate.QUEUE, PendingCause.GATED, PendingCause.NONE)
     return slots
+
+
+def open_gates(s: State) -> None:
+    """Release held pods of namespaces whose gate is open, oldest first and a few at a time.
+
+    A scheduling gate is a field of each pod: opening a gate is one write per held pod, and whoever
+    held them back paces those writes, or the release would be a surge of its own.
+    """
+    held = np.flatnonzero(s.gated)
+    if not len(held):
+        return
+    space = s.home[held] * s.spaces + s.w_space[s.work[held]]
+    free = s.s_gate[space] != Gate.QUEUE
+    held, space = held[free], space[free]
+    order = np.lexsort((s.uid[held], space))
+    held, space = held[order], space[order]
+    rank = np.arange(len(held)) - np.searchsorted(space, space)
+    held = held[rank < RELEASES_PER_TICK]
+    s.gated[held] = 0
+    s.cause[held] = PendingCause.NONE
 
 
 def _equip(s: State, slots: I8, work: I8) -> None:

@@ -10,7 +10,7 @@ Order of a tick:
 5. the rival controller, if any, undoes what it sees
 6. HPA and node autoscaler, then owners create and end pods
 7. drains evict, empty drained nodes sleep
-8. the scheduler binds
+8. opened gates let held pods go, the scheduler binds
 9. energy and tolls
 
 A cluster's future is a function of its blueprint and of the writes made to it, bit for bit: not of
@@ -106,6 +106,7 @@ class Simulation:
         replicas.autoscale_nodes(s)
         replicas.reconcile(s)
         machines.drain(s)
+        pods.open_gates(s)
         placement.schedule(s)
         bill.settle(s)
 

@@ -365,6 +365,12 @@ class Fuzzer(Hostile):
         return Ref(snapshot.cluster, "node", "", f"ghost-{recipe.aim}")
 
 
+BAND = (
+    "grudge", "flood", "flapper", "inflater", "drainer", "miser", "contrarian", "impostor",
+    "safety-2", "vandal", "fuzzer",
+)  # fmt: skip
+
+
 def band(settings: Settings, recipes: Sequence[Recipe], seed: int = 0) -> list[Registration]:
     """All of them, registered as third parties."""
     members: list[Hostile] = [
