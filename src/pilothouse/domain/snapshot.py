@@ -255,7 +255,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Interpretation:
-    """What we conclude from the raw view; kept apart because debugging happens where they differ."""
+    """What we conclude from the raw view; debugging happens where the two disagree."""
 
     pressure_permille: Ints  # (nodes,) the worse of CPU and memory use over capacity
     overloaded: Ints  # (nodes,) 1 above 850 permille, awake nodes only
