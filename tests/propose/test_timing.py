@@ -10,14 +10,11 @@ import pytest
 
 from pilothouse.domain import Snapshot, WorkloadKind
 from pilothouse.propose.admission import Admission
-from pilothouse.propose.efficiency import Efficiency
 from pilothouse.propose.safety import Safety
 from pilothouse.settings import Settings
 from pilothouse.testing.builders import (
     a_forecast,
     a_snapshot,
-    with_demand,
-    with_node,
     with_pod,
     with_risk,
     with_workload,
@@ -40,11 +37,17 @@ def burst(snapshot: Snapshot, count: int) -> Snapshot:
 
 
 def requested(snapshot: Snapshot, share: float) -> Snapshot:
+    """Every node at full clock, half used, and this share of it requested."""
     nodes = snapshot.nodes
-    asked = (nodes.cpu_capacity_millicores * share).astype(np.int32)
-    used = (nodes.cpu_capacity_millicores * 0.5).astype(np.int32)
+    capacity = nodes.cpu_capacity_millicores
     return replace(
-        snapshot, nodes=replace(nodes, cpu_requested_millicores=asked, cpu_used_millicores=used)
+        snapshot,
+        nodes=replace(
+            nodes,
+            cpu_requested_millicores=(capacity * share).astype(np.int32),
+            cpu_used_millicores=capacity // 2,
+            frequency_permille=np.full(len(nodes), 1000, np.int32),
+        ),
     )
 
 
@@ -84,14 +87,3 @@ def test_pod_that_stays_at_its_memory_limit_is_started_anew_when_its_service_suf
     assert moved == [hurt.pod_ref(row)]
     growing = with_risk(forecast, "pod_risk", row, 950)
     assert not [w for w in Safety(SETTINGS).propose(hurt, growing) if w.kind == "migrate"]
-
-
-def test_slowed_node_is_the_one_new_pods_would_come_to_last():
-    snapshot = requested(a_snapshot(nodes=8, pods=64), 0.4)
-    fullest = int(snapshot.nodes.cpu_capacity_millicores[3]) * 6 // 10
-    snapshot = with_node(snapshot, 3, cpu_requested_millicores=fullest)
-    forecast = a_forecast(snapshot)
-    for row in range(len(snapshot.nodes)):
-        forecast = with_demand(forecast, "node_demand", row, median=100, upper=2_000)
-    slowed = [w for w in Efficiency(SETTINGS).propose(snapshot, forecast) if w.kind == "dvfs"]
-    assert [wish.target for wish in slowed] == [snapshot.node_ref(3)]

@@ -62,6 +62,18 @@ def score(both: I4, zone: I4, room: I4) -> Scores:
     return total
 
 
+def score_one(cpu: int, memory: int, zone: int, cells: list[int]) -> float:
+    """The scalar twin of ``score``: one pod, one node's column of the room."""
+    whole_cpu, whole_memory, taken_cpu, taken_memory, node_zone = cells
+    cpu += taken_cpu
+    memory += taken_memory
+    if cpu > whole_cpu or memory > whole_memory or (zone >= 0 and zone != node_zone):
+        return MISFIT
+    left = (whole_cpu - cpu) * 100 // whole_cpu + (whole_memory - memory) * 100 // whole_memory
+    lean = abs(cpu * 1000 // whole_cpu - memory * 1000 // whole_memory)
+    return SCALE * (left // 2 + 100 - lean // 20)
+
+
 def tie_word(key: U4, places: I8) -> U4:
     """The draw that decides among equal nodes: one round of mixing is enough for that."""
     word = key + (places + 1).astype(np.uint32) * np.uint32(GOLDEN)
