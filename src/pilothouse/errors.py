@@ -7,12 +7,14 @@
     │   ├── UnknownName
     │   ├── MissingFile
     │   ├── PortInUse
+    │   ├── LabUnavailable     this machine or what is on it cannot hold a lab
     │   └── JournalMismatch    the journal belongs to another run
     ├── JournalError           the record cannot be written or trusted
     │   ├── JournalUnwritable  full, read-only or broken disk: nothing may act
     │   ├── JournalCorrupt     the chain does not verify
     │   └── JournalTooNew      written by a newer schema
     ├── BackendError           the cluster or simulator did not answer as agreed
+    │   └── LabFailed          a part of the lab did not come up or did not go away
     └── InternalError          a bug of ours
 
 Messages say what is wrong, what was given, and what is accepted or what to do.
@@ -58,6 +60,10 @@ class PortInUse(UserError):
     """The address to serve on is taken."""
 
 
+class LabUnavailable(UserError):
+    """This machine cannot hold a lab, or holds something that is in its way."""
+
+
 class JournalMismatch(UserError):
     """The journal was started with another seed, scenario or cluster."""
 
@@ -84,6 +90,10 @@ class BackendError(PilothouseError):
     """The cluster or the simulator did not answer as agreed."""
 
     exit_code = 4
+
+
+class LabFailed(BackendError):
+    """A part of the lab could not be built, did not come up or did not go away."""
 
 
 class InternalError(PilothouseError):

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real node: its own containerd, kubelet, bridge and cgroup, and a meter that speaks for it.
+
+The kubelet sees the whole machine; what the node may not use is declared as reserved, and the
+node's cgroup makes that true.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from pilothouse.errors import LabFailed
+from pilothouse.lab.component import Component, Site, flags
+from pilothouse.lab.image import PAUSE_IMAGE
+from pilothouse.lab.layout import MARK, NODE_METER_PORT, Layout, Worker
+from pilothouse.lab.part import CNI_FOLDERS
+
+
+def machine_memory_mib() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) // 1024
+    raise LabFailed("/proc/meminfo does not say how much memory this machine has.")
+
+
+def containerd(site: Site, worker: Worker) -> Component:
+    home = site.layout.folder(worker.name)
+    config = home / "containerd.toml"
+    config.write_text(_containerd_config(site.layout, worker))
+    return Component(
+        name=f"containerd-{worker.name}",
+        command=(shutil.which("containerd") or "containerd", "--config", str(config)),
+        environment={"PATH": os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"},
+    )
+
+
+def socket(layout: Layout, worker: Worker) -> Path:
+    return layout.run / worker.name / "containerd.sock"
+
+
+def _containerd_config(layout: Layout, worker: Worker) -> str:
+    home = layout.run / worker.name
+    plugins = next((folder for folder in CNI_FOLDERS if folder.is_dir()), CNI_FOLDERS[0])
+    networks = layout.folder(worker.name, "cni")
+    (networks / "10-lab.conflist").write_text(json.dumps(_network(layout, worker), indent=2))
+    return f"""\
+version = 2
+root = "{home}/containerd-root"
+state = "{home}/containerd-state"
+oom_score = 0
+disabled_plugins = ["io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.btrfs", \
+"io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.aufs"]
+
+[grpc]
+  address = "{socket(layout, worker)}"
+
+[ttrpc]
+  address = "{socket(layout, worker)}.ttrpc"
+
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{home}/opt"
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE_IMAGE}"
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+  disable_tcp_service = true
+  stream_server_address = "127.0.0.1"
+
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{plugins}"
+    conf_dir = "{networks}"
+
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      Root = "{home}/runc"
+      SystemdCgroup = false
+"""
+
+
+def _network(layout: Layout, worker: Worker) -> dict[str, object]:
+    return {
+        "cniVersion": "0.4.0",
+        "name": f"{MARK}-{worker.name}",
+        "plugins": [
+            {
+                "type": "bridge",
+                "bridge": worker.bridge,
+                "isGateway": True,
+                "ipMasq": False,
+                "hairpinMode": True,
+                "ipam": {
+                    "type": "host-local",
+                    "dataDir": str(layout.run / worker.name / "addresses"),
+                    "ranges": [[{"subnet": worker.subnet, "gateway": worker.address}]],
+                    "routes": [{"dst": "0.0.0.0/0"}],
+                },
+            }
+        ],
+    }
+
+
+def load_image(layout: Layout, worker: Worker, archive: Path) -> None:
+    command = ["ctr", "--address", str(socket(layout, worker)), "--namespace", "k8s.io"]
+    done = subprocess.run(
+        [*command, "images", "import", str(archive)], capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise LabFailed(f"Loading {archive.name} on {worker.name}: {done.stderr.strip()[-400:]}")
+
+
+def kubelet(site: Site, worker: Worker) -> Component:
+    home = site.layout.folder(worker.name)
+    config = home / "kubelet.json"
+    config.write_text(json.dumps(_kubelet_config(site, worker), indent=2))
+    return Component(
+        name=f"kubelet-{worker.name}",
+        command=(
+            site.binaries["kubelet"],
+            *flags(
+                config=str(config),
+                kubeconfig=site.kubeconfig(worker.name),
+                root_dir=str(site.layout.folder(worker.name, "kubelet")),
+                cert_dir=str(site.layout.folder(worker.name, "kubelet-pki")),
+                hostname_override=worker.name,
+                node_ip=worker.address,
+                node_labels=f"pilothouse.dev/lab=worker,topology.kubernetes.io/zone={worker.zone}",
+            ),
+        ),
+        environment={"PATH": os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"},
+    )
+
+
+def _kubelet_config(site: Site, worker: Worker) -> dict[str, object]:
+    reserved_cpu = max((os.cpu_count() or 1) * 1000 - worker.cpu_millicores, 0)
+    reserved_memory = max(machine_memory_mib() - worker.memory_mib, 0)
+    home = site.layout.run / worker.name
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": worker.address,
+        "port": 10250,
+        "healthzBindAddress": worker.address,
+        "healthzPort": 10248,
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True, "cacheTTL": "10s"},
+            "x509": {"clientCAFile": site.pki("ca.crt")},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": site.pki(f"{worker.name}-serving.crt"),
+        "tlsPrivateKeyFile": site.pki(f"{worker.name}-serving.key"),
+        "containerRuntimeEndpoint": f"unix://{socket(site.layout, worker)}",
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": worker.cgroup,
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "enforceNodeAllocatable": [],
+        "localStorageCapacityIsolation": False,
+        "systemReserved": {"cpu": f"{reserved_cpu}m", "memory": f"{reserved_memory}Mi"},
+        # Pressure is judged inside the node's own limit, by the kernel; these look at the machine.
+        "evictionHard": {
+            "memory.available": "0%",
+            "nodefs.available": "0%",
+            "nodefs.inodesFree": "0%",
+            "imagefs.available": "0%",
+        },
+        "makeIPTablesUtilChains": False,
+        "resolvConf": "",
+        "clusterDomain": "cluster.local",
+        "podLogsDir": str(home / "pod-logs"),
+        "volumePluginDir": str(home / "volume-plugins"),
+        "containerLogMaxSize": "5Mi",
+        "containerLogMaxFiles": 2,
+        "maxPods": 60,
+        "nodeStatusUpdateFrequency": "5s",
+        "nodeStatusReportFrequency": "30s",
+        "nodeLeaseDurationSeconds": 20,
+        "shutdownGracePeriod": "0s",
+        "serializeImagePulls": True,
+        "registerNode": True,
+        "imageGCHighThresholdPercent": 100,
+        "imageGCLowThresholdPercent": 99,
+    }
+
+
+def meter(site: Site, worker: Worker) -> Component:
+    return Component(
+        name=f"meter-{worker.name}",
+        command=(
+            site.binaries["workload"],
+            "meter",
+            *flags(
+                listen=f"{worker.address}:{NODE_METER_PORT}",
+                cpu_millicores=worker.cpu_millicores,
+                memory_mib=worker.memory_mib,
+                cgroup=worker.cgroup,
+                bridge=worker.bridge,
+                disk=str(site.layout.run),
+            ),
+        ),
+    )
