@@ -12,7 +12,7 @@ export default defineConfig({
   },
   server: {
     // `npm run dev` beside a running `pilothouse up`.
-    proxy: { "/v1": { target: "http://127.0.0.1:8088", headers: { origin: "" } } },
+    proxy: { "/v1": "http://127.0.0.1:8088" },
   },
   test: {
     environment: "happy-dom",

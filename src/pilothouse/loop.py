@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import islice
-from typing import get_args
+from typing import Any, get_args
+
+import numpy as np
 
 from pilothouse.act.planner import Planner
 from pilothouse.arbitrate import Candidate, Role, arbitrate
@@ -71,6 +73,7 @@ def decide(
     ledger: Ledger,
 ) -> Decision:
     """Ask every agent, screen, arbitrate, check; the ledger is read and not changed."""
+    _seal(inputs.snapshot, inputs.forecast)
     slate = _gather(inputs, agents, guard, settings, ledger)
     pairs = zip(slate.sent, slate.plans, strict=True)
     modes = [_mode(guard, each, plan, inputs) for each, plan in pairs]
@@ -95,6 +98,16 @@ def decide(
     )
 
 
+def _seal(*values: Snapshot | Forecast) -> None:
+    """What an agent is shown is what the guard will read, so nobody may write on it."""
+    for value in values:
+        for table in (getattr(value, item.name) for item in fields(value)):
+            if is_dataclass(table):
+                for column in (getattr(table, item.name) for item in fields(table)):
+                    if isinstance(column, np.ndarray):
+                        column.setflags(write=False)
+
+
 def _decision_id(inputs: Inputs) -> str:
     parts = (inputs.run_id, str(inputs.cycle), inputs.snapshot_digest, inputs.forecast_digest)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:DECISION_ID_LENGTH]
@@ -112,7 +125,7 @@ def _gather(
 ) -> _Slate:
     """All proposals with their plans, and what the guard says about each on its own."""
     now, snapshot = inputs.snapshot.taken_seconds, inputs.snapshot
-    planner = Planner(snapshot, settings)
+    planner = Planner(snapshot, settings, guard.spent(ledger=ledger, snapshot=snapshot, now=now))
     sent: list[Sent] = []
     verdicts: list[Verdict | None] = []
     plans: list[Plan | None] = []
@@ -152,25 +165,30 @@ def _hear(
     try:
         answer = agent.proposer.propose(inputs.snapshot, inputs.forecast)
         proposals = list(islice(answer, MOST_ANSWERS))
-    except Exception as error:  # an agent may be anybody's code; its failure is on the record
-        line = f"{agent.name} failed: {type(error).__name__}: {str(error)[:200]}"
+    except (Exception, SystemExit) as error:  # anybody's code; its failure is on the record
+        line = f"{agent.name} failed: {type(error).__name__}: {_last_words(error)}"
         return _only_a_line(agent, inputs, line, "agent-failed")
     if not proposals:
         return _only_a_line(agent, inputs, f"{agent.name} did not answer", "no-answer")
-    sent = [Sent(agent, p) for p in proposals]
-    verdicts = guard.validate(sent, now)
     most = guard.settings.guard.proposals_per_agent
+    sent = [Sent(agent, p) for p in proposals[:most]]
+    judged = guard.validate(sent, now)
     kept = [
         Sent(agent, each.proposal if v is None else _recordable(agent, each.proposal, inputs))
-        for each, v in zip(sent[:most], verdicts[:most], strict=True)
+        for each, v in zip(sent, judged, strict=True)
     ]
-    judged = verdicts[:most]
-    if len(sent) > most:
-        # The rest is counted, not recorded: a flood must not fill the journal.
-        unread = f"{len(sent) - most} more proposals of {agent.name} were refused unread"
+    if len(proposals) > most:
+        # The rest is counted, neither judged nor recorded: a flood must cost us nothing.
+        unread = f"{len(proposals) - most} more proposals of {agent.name} were refused unread"
         extra = _only_a_line(agent, inputs, unread, "proposals-per-agent")
         return kept + extra[0], [*judged, *extra[1]]
     return kept, judged
+
+
+def _last_words(error: BaseException) -> str:
+    """What an exception says, without running code that came with it."""
+    said = BaseException.args.__get__(error)  # type: ignore[attr-defined]
+    return _text(said[0]) if said else ""
 
 
 def _only_a_line(
@@ -196,31 +214,33 @@ def _recordable(agent: Registration, given: object, inputs: Inputs) -> Proposal:
 
     The verdict beside it says what was wrong with the original.
     """
-    kind, score = getattr(given, "kind", None), getattr(given, "score", 0.0)
-    is_number = isinstance(score, int | float) and not isinstance(score, bool)
-    finite = is_number and abs(score) <= 1e9  # NaN is not, either
+    # Only a plain proposal is looked into: whatever else was given could answer with code.
+    plain = given if type(given) is Proposal else None
+    kind, score = (plain.kind, plain.score) if plain else (None, 0.0)
+    finite = type(score) in (int, float) and abs(score) <= 1e9  # NaN is not, either
     return Proposal(
         agent=agent.name,
-        label=_text(getattr(given, "label", "")),
-        kind=kind if isinstance(kind, ActionKind) else ActionKind.NOOP,
-        target=_short_ref(getattr(given, "target", None)) or inputs.snapshot.cluster_ref,
+        label=_text(plain.label if plain else ""),
+        kind=kind if type(kind) is ActionKind else ActionKind.NOOP,
+        target=(_short_ref(plain.target) if plain else None) or inputs.snapshot.cluster_ref,
         payload={},
         score=float(score) if finite else 0.0,
         priority=0,
         evidence=(),
-        reason=_text(getattr(given, "reason", "")),
+        reason=_text(plain.reason if plain else ""),
         expires_seconds=inputs.snapshot.taken_seconds,
     )
 
 
 def _text(value: object) -> str:
     """Short, printable, and encodable whatever it was."""
-    text = value if isinstance(value, str) else ""
+    text = value if type(value) is str else ""
     return "".join(c if c.isprintable() else "?" for c in text[:200])
 
 
 def _short_ref(ref: object) -> Ref | None:
-    if not isinstance(ref, Ref) or ref.kind not in get_args(ObjectKind):
+    kind: Any = ref.kind if type(ref) is Ref else None
+    if type(ref) is not Ref or type(kind) is not str or kind not in get_args(ObjectKind):
         return None
     return Ref(_text(ref.cluster), ref.kind, _text(ref.namespace), _text(ref.name))
 

@@ -36,7 +36,7 @@ class Cluster(Actuator, Forkable, Protocol):
 class Recorder(Protocol):
     """Where decisions become durable: the journal."""
 
-    def append(self, *items: Record, cycle: int | None = None) -> None: ...
+    def append(self, *items: Record, cycle: int | None = None) -> int: ...
 
     def append_cycle(
         self, record: Cycle, snapshot: Snapshot, forecast: Forecast, *others: Record

@@ -121,9 +121,7 @@ def opened(path: Path, clock: Clock) -> Iterator[Opener]:
     """Opens the journal at ``path``; all are closed at the end."""
     books: list[Book] = []
 
-    def open_book(
-        where: Path = path, *, run: Run | None = None, **settings: int
-    ) -> Book:
+    def open_book(where: Path = path, *, run: Run | None = None, **settings: int) -> Book:
         journal = Journal.open(where, settings=JournalSettings(**settings), clock=clock)
         books.append(Book(journal))
         books[-1].resume = journal.begin(run or a_run())

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pilothouse.errors import JournalCorrupt, JournalUnwritable
+from pilothouse.errors import JournalCorrupt, JournalUnwritable, MissingFile
 from pilothouse.journal import Journal, JournalReader, verify
 
 PRELUDE = """
@@ -104,12 +105,9 @@ def test_on_a_full_disk_nothing_half_written_shows_and_it_recovers(small_disk: P
 
 
 def test_a_full_disk_stops_a_new_journal_with_one_line(small_disk: Path) -> None:
-    with (small_disk / "ballast").open("wb") as ballast:
-        with pytest.raises(OSError, match="No space left"):
-            while True:
-                ballast.write(bytes(4096))
-                ballast.flush()
-        os.ftruncate(ballast.fileno(), ballast.tell() // 4096 * 4096)
+    with (small_disk / "ballast").open("wb", buffering=0) as ballast, suppress(OSError):
+        while ballast.write(bytes(4096)):
+            pass
 
     with pytest.raises(JournalUnwritable) as caught:
         Journal.open(small_disk / "run.db")
@@ -160,7 +158,7 @@ def test_a_read_only_file_is_refused_with_one_line(opened: Any, path: Path) -> N
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
-    with pytest.raises(JournalUnwritable, match="nowhere does not exist. Create it"):
+    with pytest.raises(JournalUnwritable, match=r"nowhere does not exist. Create it"):
         Journal.open(tmp_path / "nowhere" / "run.db")
 
 
@@ -272,3 +270,70 @@ def test_every_append_reaches_the_disk_before_it_returns(path: Path, tmp_path: P
         elif "sync(" in line:
             synced = True
     assert acknowledged == 10
+
+
+def test_a_failed_sync_is_a_failed_append_and_the_next_one_works(path: Path) -> None:
+    strace = shutil.which("strace")
+    if strace is None or subprocess.run([strace, "true"], capture_output=True).returncode:
+        pytest.skip("strace is not available")
+
+    done = python(
+        """
+        journal = Journal.open(path)
+        journal.begin(run)
+        done = 1
+        for number in range(12):
+            before = journal.head, journal.seq
+            try:
+                journal.append(Ingested(source="scorer", content={"n": number}))
+                done += 1
+            except JournalUnwritable as error:
+                print(error)
+                assert (journal.head, journal.seq) == before
+        journal.close()
+        report = verify(path, journal.head)
+        print(report.ok, report.records == done)
+        """,
+        path,
+        strace,
+        "-f",
+        "-o",
+        "/dev/null",
+        "-e",
+        "inject=fdatasync:error=EIO:when=10..11",
+    )
+
+    assert done.returncode == 0, done.stderr
+    *failures, last = done.stdout.splitlines()
+    assert len(failures) == 2
+    assert all("the disk reports an error. Check the disk" in line for line in failures)
+    assert last == "True True"
+
+
+def test_what_a_killed_rotation_left_behind_is_not_mixed_into_a_new_one(
+    opened: Any, path: Path
+) -> None:
+    book = opened()
+    book.turns(2)
+    for end in ("", "-wal", "-journal"):
+        path.with_name(f"run.db.new{end}").write_bytes(b"half of a file" * 999)
+    book.journal.close()
+
+    again = opened()
+
+    assert not list(path.parent.glob("*.new*"))
+    assert again.resume.cycle == 1
+
+
+def test_a_journal_that_was_never_finished_is_made_anew(opened: Any, path: Path) -> None:
+    for end in ("", "-wal"):
+        path.with_name(f"run.db.new{end}").write_bytes(b"half of a file" * 999)
+
+    assert opened().resume is None
+
+
+def test_a_file_nobody_wrote_to_yet_is_named_as_such(path: Path) -> None:
+    path.touch()
+
+    with pytest.raises(MissingFile, match="Nothing has been recorded"):
+        verify(path)

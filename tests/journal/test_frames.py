@@ -172,7 +172,11 @@ def test_digest_changes_with_every_value() -> None:
         replace(snapshot, nodes=replace(snapshot.nodes, uid=snapshot.nodes.uid + 1)),
         replace(snapshot, nodes=replace(snapshot.nodes, names=snapshot.nodes.names[::-1])),
     ]
-    forecasts = [forecast, with_risk(forecast, "pod_risk", 2, 900), replace(forecast, forecaster="")]
+    forecasts = [
+        forecast,
+        with_risk(forecast, "pod_risk", 2, 900),
+        replace(forecast, forecaster=""),
+    ]
 
     assert len({digest_of(value) for value in [*snapshots, *forecasts]}) == 11
 

@@ -72,9 +72,7 @@ def test_another_seed_gives_another_digest(opened: Any, tmp_path: Path) -> None:
     assert one.journal.digest != other.journal.digest
 
 
-def test_an_interrupted_run_has_the_digest_of_one_that_was_not(
-    opened: Any, tmp_path: Path
-) -> None:
+def test_an_interrupted_run_has_the_digest_of_one_that_was_not(opened: Any, tmp_path: Path) -> None:
     whole = opened()
     whole.turns(6)
     first = opened(tmp_path / "cut.db")
@@ -190,7 +188,7 @@ def test_a_checkpoint_with_open_intents_is_a_bug(opened: Any) -> None:
     book.turn(answered=False)
     before = book.journal.head
 
-    with pytest.raises(InternalError, match="while 1 intents are open, the first 00000000.0.0"):
+    with pytest.raises(InternalError, match=r"while 1 intents are open, the first 00000000.0.0"):
         book.journal.append(Checkpoint())
     assert book.journal.head == before
 

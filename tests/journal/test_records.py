@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pilothouse.domain import Evidence
-from pilothouse.errors import InternalError, JournalCorrupt
+from pilothouse.errors import InternalError, JournalCorrupt, UserError
 from pilothouse.journal.records import (
     TYPES,
     Check,
@@ -117,6 +117,11 @@ def test_what_could_not_be_read_back_is_refused_before_it_is_durable(
 
     with pytest.raises(InternalError, match="cannot be recorded"):
         encode(record)
+
+
+def test_what_another_process_hands_in_is_its_own_mistake() -> None:
+    with pytest.raises(UserError, match="numbers of up to 64 bits"):
+        encode(Ingested(source="scorer", content={"n": 2**64}))
 
 
 def test_unknown_kinds_and_broken_bodies_are_refused() -> None:

@@ -3,14 +3,27 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pilothouse.errors import InternalError, JournalCorrupt, JournalUnwritable
-from pilothouse.journal import JournalReader, SettingsChange, digest_of, rotation, verify
+from pilothouse.errors import (
+    InternalError,
+    JournalCorrupt,
+    JournalUnwritable,
+    PilothouseError,
+)
+from pilothouse.journal import (
+    Checkpoint,
+    JournalReader,
+    SettingsChange,
+    digest_of,
+    rotation,
+    verify,
+)
 
 
 def files(path: Path) -> list[str]:
@@ -137,8 +150,6 @@ def test_rotation_is_due_by_size(opened: Any) -> None:
     book = opened(segment_mib=1)
     book.turn()
     assert not book.journal.rotation_due
-    from pilothouse.journal import Checkpoint
-
     book.journal.append(Checkpoint(simulator=os.urandom(1024 * 1024)))
     assert book.journal.rotation_due
 
@@ -213,3 +224,32 @@ def test_a_rotation_that_cannot_be_prepared_leaves_the_journal_as_it_was(
     assert not list(path.parent.glob("*.new*"))
     assert verify(path, book.journal.head).ok
     assert book.journal._connection.execute("PRAGMA journal_mode").fetchone()[0] == b"wal"
+
+
+def test_readers_never_notice_a_rotation(opened: Any, path: Path) -> None:
+    book = opened(keyframe_cycles=3, keep_segments=100)
+    book.turn()
+    stop, walks, problems = threading.Event(), [], []
+
+    def read_on() -> None:
+        while not stop.is_set():
+            try:
+                reader = JournalReader(path)
+                walks.append([entry.seq for entry in reader.entries()])
+                reader.last_cycle()
+            except PilothouseError as error:
+                problems.append(error)
+
+    reader = threading.Thread(target=read_on)
+    reader.start()
+    rotations = 0
+    for _ in range(20):
+        book.turn()
+        rotations += book.journal.rotate()
+    stop.set()
+    reader.join()
+
+    assert problems == []
+    assert all(walk == list(range(1, len(walk) + 1)) for walk in walks)
+    assert rotations > 0
+    assert verify(path, book.journal.head).ok

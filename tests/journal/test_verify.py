@@ -265,7 +265,7 @@ def test_another_database_is_not_taken_for_a_journal(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(MissingFile, match="none.db"):
+    with pytest.raises(MissingFile, match=r"none.db"):
         verify(tmp_path / "none.db")
 
 

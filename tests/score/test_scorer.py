@@ -22,6 +22,7 @@ class Cluster:
     frequency: int = 1000
     clock_seconds: int = 0
     spent: Toll = field(default_factory=lambda: a_toll(energy_joules=0.0))
+    open_forks: list[Cluster] = field(default_factory=list)  # shared by all forks
 
     def advance(self, seconds: int) -> None:
         self.clock_seconds += seconds
@@ -33,15 +34,17 @@ class Cluster:
         status = Status.REFUSED
         if write.expect is None or write.expect == self.frequency:
             self.frequency, status = write.value, Status.DONE
-        return Receipt(
-            intent=write.intent, status=status, detail="", at_seconds=self.clock_seconds
-        )
+        return Receipt(intent=write.intent, status=status, detail="", at_seconds=self.clock_seconds)
 
     def toll(self) -> Toll:
         return self.spent
 
     def fork(self) -> Cluster:
+        self.open_forks.append(self)
         return replace(self)
+
+    def close(self) -> None:
+        self.open_forks.pop()
 
 
 def slow_down(number: int, value: int, **changes: object):
@@ -98,6 +101,16 @@ def test_refused_action_is_not_scored():
     act(scorer, cluster, slow_down(1, 600, expect=7))
     cluster.advance(60)
     assert list(scorer.due(cluster)) == []
+
+
+def test_every_fork_is_given_back():
+    scorer, cluster = Scorer(ScoreSettings(settle_seconds=60)), Cluster()
+    act(scorer, cluster, slow_down(1, 600), slow_down(2, 500))
+    act(scorer, cluster, slow_down(3, 600, expect=7))  # refused: its fork is of no use
+    assert len(cluster.open_forks) == 2
+    cluster.advance(60)
+    assert len(list(scorer.due(cluster))) == 2
+    assert cluster.open_forks == []
 
 
 def test_without_forks_the_result_is_observed_and_has_no_effect():

@@ -7,17 +7,20 @@ import json
 import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from pilothouse.errors import JournalUnwritable
-from pilothouse.server import Feed, openapi
+from pilothouse.server import Feed, cycle_view, openapi
 from pilothouse.server.app import BODY_LIMIT_BYTES, create_app
 from pilothouse.server.run import start
 from pilothouse.server.shapes import CycleView, StateView
-from tests.server.parade import publish
+from tests.server.parade import turns
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-for-tests"
@@ -50,10 +53,19 @@ def a_client(feed: Feed, inbox: Inbox, static: Path, *, ready=(True, "turning"))
     )
 
 
+@pytest.fixture(scope="module")
+def views() -> list[CycleView]:
+    told: list[CycleView] = []
+    for turn in turns(30):
+        told.append(cycle_view(turn, told[-1] if told else None))
+    return told
+
+
 @pytest.fixture
-def feed() -> Feed:
+def feed(views: list[CycleView]) -> Feed:
     feed = Feed()
-    publish(feed, 30)
+    for view in views:
+        feed.publish(view)
     return feed
 
 
@@ -97,6 +109,27 @@ def test_every_error_has_the_one_shape(client, inbox, feed):
     inbox.broken = ZeroDivisionError("a secret")
     assert is_error(client.post("/v1/records", **post), 500, "internal")
     assert "a secret" not in client.post("/v1/records", **post).text
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    method=st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"]),
+    path=st.sampled_from(
+        ["/", "/v1/state", "/v1/cycles", "/v1/decisions/", "/v1/records", "/assets/", "/metrics"]
+    ),
+    tail=st.text(max_size=20),
+    query=st.dictionaries(st.sampled_from(["limit", "before", "x"]), st.text(max_size=12)),
+    body=st.binary(max_size=40),
+)
+def test_any_request_is_answered_or_refused_in_the_one_shape(
+    client, inbox, method, path, tail, query, body
+):
+    address = f"{path}{quote(tail, safe='')}"
+    headers = {**AUTH, "Content-Type": "application/json"}
+    answer = client.request(method, address, params=query, content=body, headers=headers)
+    assert answer.status_code < 500
+    if answer.status_code >= 400:
+        assert sorted(answer.json()["error"]) == ["code", "hint", "message"]
 
 
 def test_readiness_says_why_not(feed, inbox, tmp_path):

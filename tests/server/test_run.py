@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 import urllib.request
 
 import pytest
@@ -45,6 +46,23 @@ def test_stop_ends_open_streams():
         assert answer.readline() == b"retry: 1000\n"
         running.stop()
         assert b"event: end" in answer.read()
+
+
+def test_reader_that_never_reads_does_not_hold_the_loop_up():
+    feed = Feed()
+    publish(feed, 1)
+    running = start(an_app(feed), "127.0.0.1", 0)
+    with socket.create_connection(("127.0.0.1", running.port)) as stuck:
+        stuck.sendall(b"GET /v1/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert stuck.recv(15) == b"HTTP/1.1 200 OK"
+        view = feed.latest
+        assert view is not None
+        began = time.perf_counter()
+        for _ in range(300):
+            feed.publish(view)
+        assert time.perf_counter() - began < 3
+        assert read(f"{running.url}/readyz")["ok"]
+    running.stop()
 
 
 def test_port_in_use_is_one_clear_line():

@@ -127,6 +127,32 @@ def test_steps_age_when_they_have_nothing_to_do():
     assert steps["score"].done_seconds is None
 
 
+def test_step_that_was_not_timed_is_fresh_all_the_same():
+    view = cycle_view(a_turn(timings={"observe": 2.0, "journal": 3.0, "fork": 40.0}))
+    guard = next(step for step in view.steps if step.name == "guard")
+    assert (guard.age_seconds, guard.duration_ms) == (0, None)
+    assert view.cycle_ms == 5.0
+
+
+def test_outcome_names_the_action_it_belongs_to():
+    acting = a_turn(decision=a_decision(1, actions=(an_action("00000001"),), headline=0))
+    first = cycle_view(acting)
+    assert [one.action for one in first.settling] == ["00000001.0"]
+    settled = a_turn(decision=a_decision(2), results=[a_result("00000001.0")])
+    second = cycle_view(settled, first)
+    assert second.settling == []
+    outcome = next(event for event in second.events if event.kind == "outcome")
+    assert outcome.text == "AgentA:migrate node-0: 120 pod seconds of failure avoided"
+    assert (outcome.agent, outcome.decision) == ("safety", "00000001")
+
+
+def test_whoever_wants_nothing_is_listed_after_who_lost():
+    quiet = a_proposal(kind=ActionKind.NOOP)
+    refused = a_verdict(ruling=Ruling.REFUSED, rule="dwell")
+    decision = a_decision(proposals=(quiet, a_proposal()), verdicts=(a_verdict(), refused))
+    assert [p.index for p in decision_view(decision, ()).proposals] == [1, 0]
+
+
 def test_rewards_add_up_over_cycles():
     first = cycle_view(a_turn(results=[a_result()]))
     second = cycle_view(a_turn(decision=a_decision(1)), first)

@@ -36,6 +36,8 @@ def cluster_columns(simulation: Simulation, cluster: int) -> dict[str, np.ndarra
     slots = np.flatnonzero(s.phase[begin : begin + s.pods] != EMPTY) + begin
     slots = slots[np.argsort(s.uid[slots])]
     for name, _, _ in POD_COLUMNS:
+        if name in _RECENT:
+            continue  # what the slot's last pod left behind; a view never shows it
         column = getattr(s, name)[slots]
         if name in _NODE_REFERENCES:
             column = np.where(

@@ -93,6 +93,8 @@ export interface CycleView {
   readonly run: RunView;
   /** Results of earlier actions that came due. */
   readonly settled: ReadonlyArray<ResultView>;
+  /** Actions whose results are still to come. */
+  readonly settling: ReadonlyArray<SettlingView>;
   /** Stages of the run. */
   readonly stages: ReadonlyArray<StageView>;
   /** The loop, in order. */
@@ -499,6 +501,20 @@ export interface RunView {
   readonly scenario: string;
   /** Seed of the run. */
   readonly seed: number;
+}
+
+/** An action whose result is still to come. */
+export interface SettlingView {
+  /** Id of the action. */
+  readonly action: string;
+  /** Registered name of the agent. */
+  readonly agent: string;
+  /** Agent title and action, such as "AgentA:replicate". */
+  readonly label: string;
+  /** Cluster clock at which it was decided. */
+  readonly since_seconds: number;
+  /** Short name of the object it acts on. */
+  readonly target: string;
 }
 
 /** How old and complete one source of the snapshot is. */

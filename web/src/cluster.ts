@@ -16,9 +16,8 @@ export interface NodeCell {
   readonly risk: string;
   /** The risk is worth a warning. */
   readonly risky: boolean;
-  /** One word about its state; empty for an ordinary awake node. */
-  readonly word: string;
-  readonly pods: number;
+  /** What it does: its state where that is special, its pods where it has any. */
+  readonly state: string;
   /** Everything known, for the tooltip and for screen readers. */
   readonly title: string;
 }
@@ -38,8 +37,7 @@ export function cellOf(node: NodeView): NodeCell {
     pressure: percent(node.pressure_permille),
     risk: risk(node.risk_permille),
     risky,
-    word: wordOf(node),
-    pods: node.pods,
+    state: stateOf(node),
     title: titleOf(node),
   };
 }
@@ -49,6 +47,11 @@ function levelOf(node: NodeView, risky: boolean): Level {
   if (!node.ready || node.power === "dead" || risky) return "bad";
   if (node.pressure_permille > HOT_PERMILLE) return "hot";
   return node.pressure_permille > BUSY_PERMILLE ? "busy" : "calm";
+}
+
+function stateOf(node: NodeView): string {
+  const word = wordOf(node) || percent(node.pressure_permille);
+  return node.pods > 0 ? `${word}, ${node.pods} pods` : word;
 }
 
 function wordOf(node: NodeView): string {

@@ -57,7 +57,7 @@ export function rowOf(proposal: ProposalView, headline: number | null): Proposal
     evidence: proposal.evidence.map(evidenceText),
     lostTo: lostTo(proposal),
     beatenBy: beatenBy(proposal),
-    why: why(proposal),
+    why: idle ? "" : why(proposal), // an agent that wants nothing has said so in its reason
     reason: proposal.reason,
     headline: proposal.index === headline,
   };

@@ -9,6 +9,8 @@ export interface Mark {
   readonly decision: string;
   readonly agent: string;
   readonly height: "tall" | "middle" | "short";
+  /** A proposal lost to another one. */
+  readonly lost: boolean;
   readonly refused: boolean;
   readonly label: string;
 }
@@ -20,6 +22,7 @@ export function marks(timeline: ReadonlyArray<TimelineEntry>, room: number): Rea
     decision: entry.decision,
     agent: entry.agent,
     height: entry.kind === "act" ? "tall" : entry.kind === "advise" ? "middle" : "short",
+    lost: entry.overridden > 0,
     refused: entry.refused > 0,
     label: `cycle ${entry.cycle}, ${clock(entry.at_seconds)}: ${entry.title}${fates(entry)}`,
   }));

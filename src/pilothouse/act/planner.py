@@ -69,8 +69,12 @@ def plan(proposal: Proposal, snapshot: Snapshot, settings: Settings) -> Plan:
 class Planner:
     """Plans many proposals against one snapshot."""
 
-    def __init__(self, snapshot: Snapshot, settings: Settings) -> None:
-        self._snapshot, self._settings = snapshot, settings
+    def __init__(
+        self, snapshot: Snapshot, settings: Settings, spent: frozenset[str] = frozenset()
+    ) -> None:
+        """``spent`` names what the guard would refuse now: workloads whose budget is used up and
+        fields that rest. A plan that may choose among several objects leaves those out."""
+        self._snapshot, self._settings, self._spent = snapshot, settings, spent
         self._population = Population(snapshot, settings.guard.protected_priority)
         self._plans = {
             ActionKind.REPLICATE: self._replicate,
@@ -144,7 +148,20 @@ class Planner:
         rows, here = rows[keep], here[keep]
         left = w.replicas_ready[rows] - here - w.min_available[rows]
         order = np.lexsort((rows, -w.priority[rows], left))
-        return [int(row) for row in rows[order][:REPLICAS_PER_NODE_ACTION]]
+        free = [int(row) for row in rows[order] if not self._is_spent(int(row), "replicas")]
+        return free[:REPLICAS_PER_NODE_ACTION]
+
+    def _is_spent(self, workload: int, field: str = "") -> bool:
+        ref = str(self._snapshot.workload_ref(workload))
+        return ref in self._spent or f"{ref}#{field}" in self._spent
+
+    def _affordable(self, rows: Rows) -> Rows:
+        """Pods whose workload still has budget."""
+        if not self._spent or not len(rows):
+            return rows
+        owners = self._snapshot.pods.workload[rows]
+        closed = [o for o in np.unique(owners).tolist() if self._is_spent(o)]
+        return rows[~np.isin(owners, closed)]
 
     def _scale_up(
         self, rows: Sequence[int], avoid: str
@@ -181,28 +198,30 @@ class Planner:
         residents = self._population.on_node(row)
         evictable = residents[self._snapshot.pods.evictable[residents] == 1]
         movable = evictable[self._population.movable[evictable]]
-        if power is Power.DEAD or not self._snapshot.nodes.ready[row]:
+        if not self._snapshot.nodes.ready[row]:
             return self._leave_behind(row, movable, proposal.target)
         taint = self._taint(row)
         undo = tuple(_back(write) for write in taint)
         if len(movable) == len(evictable):
             drain = self._node_write(Verb.DRAIN, row, 1, 0)
             writes, undo = (*taint, drain), (_back(drain), *undo)
-            return self._finish(writes, undo, disturbs=len(movable), moved=movable, node=row)
-        movable = movable[:EVICTIONS_PER_ACTION]
+            return self._finish(writes, undo, disturbs=len(movable), affected=movable, node=row)
+        share = self._settings.guard.disturbed_share
+        most = max(math.ceil(share * len(self._snapshot.pods)), 1)
+        movable = self._affordable(movable)[: min(EVICTIONS_PER_ACTION, most)]
         writes = (*taint, *(self._evict(int(pod)) for pod in movable))
         if not writes:
             raise _Impossible(f"{proposal.target.short} hosts nothing that may be moved")
-        return self._finish(writes, undo, disturbs=len(movable), moved=movable, node=row)
+        return self._finish(writes, undo, disturbs=len(movable), affected=movable, node=row)
 
     def _leave_behind(self, row: int, movable: Rows, target: Ref) -> Plan:
         """Pods of a node that no longer answers: evicting them lets their owners replace them at
         once instead of after the cluster's own patience. Nothing is drained, nothing is tainted."""
-        movable = movable[:LOST_PER_ACTION]
+        movable = self._affordable(movable)[:LOST_PER_ACTION]
         if not len(movable):
             raise _Impossible(f"{target.short} left nothing behind that may be replaced")
         writes = tuple(self._evict(int(pod)) for pod in movable)
-        return self._finish(writes, (), disturbs=len(movable), moved=movable, node=row)
+        return self._finish(writes, (), disturbs=len(movable), affected=movable, node=row)
 
     def _taint(self, row: int) -> tuple[Write, ...]:
         """Our taint, unless somebody keeps pods off already: theirs is not ours to remove."""
@@ -235,7 +254,7 @@ class Planner:
         undo = (_back(drain), wake, *(_back(write) for write in taint))
         residents = self._population.on_node(row)
         moved = residents[self._snapshot.pods.evictable[residents] == 1]
-        return self._finish((*taint, drain), undo, disturbs=len(moved), moved=moved)
+        return self._finish((*taint, drain), undo, disturbs=len(moved), affected=moved)
 
     def _wake(self, row: int, power: Power, target: Ref) -> Plan:
         nodes = self._snapshot.nodes
@@ -259,12 +278,13 @@ class Planner:
             raise _Impossible(f"{proposal.target.short} runs at {before} per mille already")
         write = self._node_write(Verb.FREQUENCY, row, frequency, before)
         undo = () if frequency >= FULL_CLOCK else (_back(write),)
-        return self._finish((write,), undo, disturbs=0)
+        slowed = self._population.on_node(row)  # they stay, but at another speed
+        return self._finish((write,), undo, disturbs=0, affected=slowed)
 
     def _slow(self, proposal: Proposal) -> Plan:
         factor = _number(proposal, "factor", 0.0, 1.0)
         pods, s = self._snapshot.pods, self._settings
-        rows = self._pods_of(proposal)
+        rows = self._affordable(self._pods_of(proposal))
         limit = pods.cpu_limit_millicores
         rows = rows[(limit[rows] > 0) & (pods.phase[rows] == Phase.RUNNING)]
         most = (
@@ -272,13 +292,16 @@ class Planner:
             if proposal.kind is ActionKind.THROTTLE
             else s.admission.pods_per_action
         )
-        rows = rows[np.argsort(-pods.cpu_used_millicores[rows], kind="stable")][:most]
-        writes = []
+        rows = rows[np.argsort(-pods.cpu_used_millicores[rows], kind="stable")]
+        writes: list[Write] = []
         for row in rows.tolist():
             before = int(limit[row])
             after = max(int(before * factor), 1)
-            if after < before:
-                writes.append(self._pod_write(Verb.CPU_LIMIT, row, after, before))
+            write = self._pod_write(Verb.CPU_LIMIT, row, after, before)
+            if after < before and f"{write.target}#cpu" not in self._spent:
+                writes.append(write)
+            if len(writes) == most:
+                break
         if not writes:
             raise _Impossible(
                 f"{proposal.target.short} has no running pod with a CPU limit to lower"
@@ -287,7 +310,8 @@ class Planner:
 
     def _balloon(self, proposal: Proposal) -> Plan:
         factor = _number(proposal, "factor", 0.0, 1.0)
-        pods, rows = self._snapshot.pods, self._pods_of(proposal, batch_only=False)
+        pods = self._snapshot.pods
+        rows = self._affordable(self._pods_of(proposal, batch_only=False))
         rows = rows[pods.phase[rows] == Phase.RUNNING]
         peak = np.maximum(pods.memory_peak_mib[rows], pods.memory_used_mib[rows])
         floor = np.ceil(peak * self._settings.guard.memory_floor_factor).astype(np.int64)
@@ -375,14 +399,14 @@ class Planner:
         inverse: tuple[Write, ...],
         *,
         disturbs: int,
-        moved: Rows | None = None,
+        affected: Rows | None = None,
         node: int | None = None,
     ) -> Plan:
         s = self._snapshot
         targets = {write.target: None for write in writes}  # a dict keeps the order
         if node is not None:
             targets[s.node_ref(node)] = None
-        rows = [int(row) for row in (moved if moved is not None else ())]
+        rows = [int(row) for row in (affected if affected is not None else ())]
         rows += [row for ref in targets if ref.kind == "pod" and (row := s.find(ref)) is not None]
         pods = {s.pod_ref(row): None for row in rows}
         workloads = {ref: None for ref in targets if ref.kind == "workload"}

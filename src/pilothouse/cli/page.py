@@ -94,9 +94,7 @@ class Page:
 
     def _ingest(self, source: str, content: dict[str, Any]) -> int:
         assert self._runner is not None
-        journal = self._runner.journal
-        journal.append(Ingested(source=source, content=content))
-        return journal.seq
+        return self._runner.journal.append(Ingested(source=source, content=content))
 
     def _ready(self) -> tuple[bool, str]:
         latest = self._feed.latest

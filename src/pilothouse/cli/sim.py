@@ -33,4 +33,10 @@ def serve(
     from pilothouse.sim.cluster import SimCluster
     from pilothouse.sim.serve import serve as run
 
-    run(SimCluster(load(scenario), seed=seed, name=cluster), port=port, log_path=log)
+    run(
+        SimCluster(load(scenario), seed=seed, name=cluster),
+        "127.0.0.1",
+        port,
+        log,
+        announce=lambda url: typer.echo(f"Cluster  {url}"),
+    )

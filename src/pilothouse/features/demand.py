@@ -35,6 +35,15 @@ def request_per_pod_millicores(snapshot: Snapshot) -> NDArray[np.int64]:
     return (total // np.maximum(number, 1)).astype(np.int64)
 
 
+# Beyond three quarters of what it may use, an open queue's latency runs away.
+KNEE_PERMILLE = 750
+
+
 def capacity_millicores(snapshot: Snapshot) -> NDArray[np.int64]:
-    """What the wanted replicas of each workload may use: their requests."""
-    return snapshot.workloads.replicas_desired * request_per_pod_millicores(snapshot)
+    """What the wanted replicas of each workload carry well: requests, or limits up to the knee."""
+    pods, count = snapshot.pods, len(snapshot.workloads)
+    limits = np.bincount(pods.workload, weights=pods.cpu_limit_millicores, minlength=count)
+    number = np.maximum(np.bincount(pods.workload, minlength=count), 1)
+    by_limit = (limits // number).astype(np.int64) * KNEE_PERMILLE // 1000
+    per_pod = np.maximum(request_per_pod_millicores(snapshot), by_limit)
+    return snapshot.workloads.replicas_desired.astype(np.int64) * per_pod

@@ -196,6 +196,10 @@ def clock(seconds: int) -> str:
 
 
 def shown(value: object) -> str:
-    """Something a stranger made up, safe inside a sentence."""
-    text = value if isinstance(value, str) else repr(value)[:60]
+    """Something a stranger made up, safe inside a sentence; only plain values are shown."""
+    if type(value) is int and abs(value) > 2**53:
+        return "a huge whole number"  # too long to print, perhaps too long to convert
+    if value is not None and type(value) not in (str, int, float, bool):
+        return f"a {type(value).__name__[:60]}"
+    text = value if isinstance(value, str) else repr(value)
     return "".join(c if c.isprintable() else "?" for c in text[:60])

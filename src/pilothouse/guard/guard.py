@@ -36,6 +36,12 @@ class Guard:
             return Mode.ENFORCE  # whatever was done may always be undone
         return mode_of(proposal.agent, plan, modes, self.settings.modes)
 
+    def spent(self, *, ledger: Ledger, snapshot: Snapshot, now: int) -> frozenset[str]:
+        """Workloads without budget and fields that rest: what a planner had better leave out."""
+        s = self.settings.guard
+        tally = Tally(ledger, snapshot, now=now, window=s.window_seconds, ranks=self._ranks)
+        return tally.full("workload", s.per_workload) | ledger.resting(now, s.dwell_seconds)
+
     def screen(
         self,
         sent: Sequence[Sent],

@@ -19,6 +19,7 @@ from pilothouse.domain import (
     ActionKind,
     Decision,
     Gate,
+    Phase,
     Receipt,
     Ref,
     Snapshot,
@@ -268,6 +269,10 @@ class Ledger:
     def rest(self, key: str) -> Rest | None:
         return self._book.rests.get(key)
 
+    def resting(self, now: int, dwell: int) -> frozenset[str]:
+        """Fields that changed less than ``dwell`` seconds ago."""
+        return frozenset(key for key, rest in self._book.rests.items() if now - rest.at < dwell)
+
     def owners_value(self, write: Write) -> int:
         """What the field was before any action of ours that is still in force."""
         for held in self._book.active.values():
@@ -347,12 +352,18 @@ def owner_of(target: Ref, snapshot: Snapshot) -> Ref | None:
     return None if row is None else snapshot.workload_ref(int(snapshot.pods.workload[row]))
 
 
+def _runs(target: Ref, snapshot: Snapshot) -> bool:
+    """Replacing a pod that is lost already disturbs nobody."""
+    row = snapshot.find(target)
+    return row is not None and bool(snapshot.pods.phase[row] != Phase.FAILED)
+
+
 def disturbed_by(writes: Iterable[Write], snapshot: Snapshot) -> int:
     """Pods that will be moved: evicted one by one, or all a drain can evict."""
     count = 0
     for write in writes:
         if write.verb is Verb.EVICT:
-            count += 1
+            count += _runs(write.target, snapshot)
         elif write.verb is Verb.DRAIN and write.value:
             row = snapshot.find(write.target)
             on_node = snapshot.pods.node == (-1 if row is None else row)

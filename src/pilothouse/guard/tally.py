@@ -58,6 +58,11 @@ class Tally:
         """Oldest first."""
         return self._uses.get((budget, key), [])
 
+    def full(self, budget: str, allowed: int) -> frozenset[str]:
+        """Objects whose budget is used up."""
+        mine = {key: uses for (name, key), uses in self._uses.items() if name == budget}
+        return frozenset(key for key, uses in mine.items() if len(uses) >= allowed)
+
     def grant(self, plan: Plan, agent: str, now: int) -> None:
         """Count a plan that passed, so that the next one sees it."""
         nodes, workloads, namespaces = touched(plan, self._snapshot)

@@ -2,14 +2,15 @@
 """Whether a proposal is one at all: well formed, from whom it says, of a kind its sender may ask.
 
 A proposer may be a stranger's code, so nothing about the object is taken for granted, not even
-the types its annotations promise.
+the types its annotations promise. Types must be the very ones: a subclass could bring code of its
+own, and the journal has no place for it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 from pilothouse.domain import (
     ADMISSION_KINDS,
@@ -22,6 +23,7 @@ from pilothouse.domain import (
     Ruling,
     Verdict,
 )
+from pilothouse.domain.reference import ObjectKind
 from pilothouse.guard.case import Sent, clock, refuse, shown
 
 MOST_PAYLOAD = 16
@@ -76,7 +78,7 @@ def _is_repeated(each: Sent, seen: set[tuple[object, ...]]) -> bool:
 
 def _judge(each: Sent, now: int) -> Verdict | None:
     proposal: Any = each.proposal
-    if not isinstance(proposal, Proposal):
+    if type(proposal) is not Proposal:
         return refuse("malformed", f"not a proposal but {shown(type(proposal).__name__)}")
     problem = _malformed(proposal)
     if problem:
@@ -100,38 +102,44 @@ def _judge(each: Sent, now: int) -> Verdict | None:
 
 def _malformed(p: Any) -> str:
     """What is wrong with the fields, or nothing."""
-    if not isinstance(p.kind, ActionKind):
+    if type(p.kind) is not ActionKind:
         return f"kind must be an action kind, but got {shown(p.kind)}"
     if not _is_ref(p.target):
         return f"target must be a reference, but got {shown(p.target)}"
     for name in ("agent", "label", "reason", "otherwise"):
         value = getattr(p, name)
-        if not isinstance(value, str) or len(value) > LONGEST_TEXT:
-            return f"{name} must be a text of at most {LONGEST_TEXT} characters"
+        if not _is_text(value):
+            return f"{name} must be a plain text of at most {LONGEST_TEXT} characters"
     if not _is_finite(p.score) or not 0 <= p.score <= 1:
         return f"score must be between 0 and 1, but got {shown(p.score)}"
     for name in ("priority", "expires_seconds"):
         value = getattr(p, name)
-        if isinstance(value, bool) or not isinstance(value, int) or abs(value) > 2**53:
+        if type(value) is not int or abs(value) > 2**53:
             return f"{name} must be a whole number, but got {shown(value)}"
     return _malformed_payload(p) or _malformed_evidence(p)
 
 
 def _is_ref(target: Any) -> bool:
-    if not isinstance(target, Ref):
+    if type(target) is not Ref:
         return False
     parts: tuple[Any, ...] = (target.cluster, target.kind, target.namespace, target.name)
-    return all(isinstance(part, str) and len(part) <= LONGEST_TEXT for part in parts)
+    return all(map(_is_text, parts)) and target.kind in get_args(ObjectKind)
+
+
+def _is_text(value: object) -> bool:
+    """Short, and something a journal can hold: half a surrogate pair is not."""
+    if type(value) is not str or len(value) > LONGEST_TEXT:
+        return False
+    return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)
 
 
 def _malformed_payload(p: Any) -> str:
-    if not isinstance(p.payload, dict) or len(p.payload) > MOST_PAYLOAD:
+    if type(p.payload) is not dict or len(p.payload) > MOST_PAYLOAD:
         return f"payload must have at most {MOST_PAYLOAD} entries"
     for key, value in p.payload.items():
-        if not isinstance(key, str) or len(key) > LONGEST_TEXT:
+        if not _is_text(key):
             return f"payload keys must be short texts, but got {shown(key)}"
-        fine = isinstance(value, bool) or _is_finite(value)
-        if not fine and not (isinstance(value, str) and len(value) <= LONGEST_TEXT):
+        if type(value) is not bool and not _is_finite(value) and not _is_text(value):
             return (
                 f"payload {shown(key)} must be a finite number or a short text, not {shown(value)}"
             )
@@ -139,7 +147,7 @@ def _malformed_payload(p: Any) -> str:
 
 
 def _malformed_evidence(p: Any) -> str:
-    if not isinstance(p.evidence, tuple) or len(p.evidence) > MOST_EVIDENCE:
+    if type(p.evidence) is not tuple or len(p.evidence) > MOST_EVIDENCE:
         return f"evidence must have at most {MOST_EVIDENCE} entries"
     for item in p.evidence:
         if not _is_evidence(item):
@@ -148,16 +156,15 @@ def _malformed_evidence(p: Any) -> str:
 
 
 def _is_evidence(item: Any) -> bool:
-    if not isinstance(item, Evidence) or not _is_finite(item.value):
+    if type(item) is not Evidence or not _is_finite(item.value):
         return False
-    texts: tuple[Any, ...] = (item.name, item.unit)
-    if not all(isinstance(text, str) and len(text) <= LONGEST_TEXT for text in texts):
+    if not _is_text(item.name) or not _is_text(item.unit):
         return False
     return item.needs is None or _is_finite(item.needs)
 
 
 def _is_finite(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
+    if type(value) is float:
+        return math.isfinite(value)
     # Whole numbers beyond this neither survive JSON nor fit a column.
-    return abs(value) <= 2**53 if isinstance(value, int) else math.isfinite(value)
+    return type(value) is int and abs(value) <= 2**53

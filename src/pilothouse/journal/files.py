@@ -36,30 +36,105 @@ SCHEMA = (
 
 def connect_writer(path: Path) -> sqlite3.Connection:
     """The one connection that writes; creates the file. Shared by threads behind a lock."""
+    # SQLite opens a read-only file without a word; find out now, not at the first record. Asked and
+    # not tried: closing a descriptor of ours would drop the locks of readers in this process.
+    if path.exists() and not os.access(path, os.W_OK):
+        raise JournalUnwritable(
+            f"Cannot write the journal {path}: the file is read-only. Make it writable, or give "
+            "another --journal."
+        )
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
+    try:
+        enter_wal(connection)
+        connection.execute("PRAGMA synchronous=FULL")
+    except BaseException:
+        connection.close()
+        raise
     return connection
+
+
+def enter_wal(connection: sqlite3.Connection) -> None:
+    """Begin or go on to use the write-ahead log."""
+    if mode_of(connection) != "wal":
+        # The change of mode is one write of one page. Without a rollback file for it a crash
+        # right then leaves nothing that a reader, who may not write, would have to roll back.
+        connection.execute("PRAGMA journal_mode=MEMORY")
+        connection.execute("PRAGMA journal_mode=WAL")
+
+
+def leave_wal(connection: sqlite3.Connection) -> bool:
+    """Stop using it; False where somebody else is connected."""
+    connection.execute("PRAGMA busy_timeout=0")
+    try:
+        connection.execute("PRAGMA journal_mode=MEMORY")
+        return mode_of(connection) != "wal"
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise
+        return False
+    finally:
+        connection.execute("PRAGMA busy_timeout=5000")
+
+
+def mode_of(connection: sqlite3.Connection) -> str:
+    return _text(connection.execute("PRAGMA journal_mode").fetchone()[0])
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """Read-only, also while somebody writes; text comes as bytearray, unchecked and unchanged."""
-    if not path.exists():
-        raise MissingFile(f"No journal at {path}. Give the file that `up --journal` wrote.")
-    uri = f"file:{quote(str(path))}?mode=ro"
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
-    try:
-        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except sqlite3.Error as error:
+    """Read-only, also while somebody writes; text comes as bytearray, unchecked and unchanged.
+
+    SQLite finds the write-ahead log by the file's name, so a connection made while the file is
+    being renamed could read another file's log. It is made again until the name still means the
+    same file after the first read; from then on it keeps a rotation from happening, or, on a file
+    that has left write-ahead mode, it stays inside one transaction and looks at no log.
+    """
+    while True:
+        before = _identity(path)
+        if before is None:
+            raise MissingFile(f"No journal at {path}. Give the file that `up --journal` wrote.")
+        try:
+            connection = _connect_read_only(path)
+        except sqlite3.Error:
+            if _identity(path) == before:
+                raise
+            continue
+        if _identity(path) == before:
+            if mode_of(connection) == "wal":
+                connection.execute("COMMIT")
+            connection.text_factory = bytearray
+            return connection
         connection.close()
+
+
+def _connect_read_only(path: Path) -> sqlite3.Connection:
+    """Connected, inside a transaction that has read something."""
+    uri = f"file:{quote(str(path))}?mode=ro"
+    try:
+        return _begun(uri)
+    except sqlite3.Error as error:
         # A closed journal in a directory that cannot be written: nobody can be writing it either.
         if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CANTOPEN or wal_of(path).exists():
             raise
-        connection = sqlite3.connect(
-            f"{uri}&immutable=1", uri=True, isolation_level=None, check_same_thread=False
-        )
-    connection.text_factory = bytearray
+        return _begun(f"{uri}&immutable=1")
+
+
+def _begun(uri: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("BEGIN")
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def wal_of(path: Path) -> Path:
@@ -82,6 +157,8 @@ def is_blank(connection: sqlite3.Connection) -> bool:
 
 def check_identity(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse a file that is not a journal, or one that a newer Pilothouse wrote."""
+    if is_blank(connection):
+        raise MissingFile(f"Nothing has been recorded in {path} yet.")
     if _pragma(connection, "application_id") != APPLICATION_ID:
         raise JournalMismatch(
             f"{path} is a database, but not a Pilothouse journal. Give another file."
@@ -135,6 +212,11 @@ def reading(path: Path) -> Iterator[None]:
         if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
             raise MissingFile(
                 f"Cannot open the journal {path}: {error}. Check who may read it."
+            ) from error
+        if code == sqlite3.SQLITE_READONLY:
+            raise JournalCorrupt(
+                f"Cannot read the journal {path}: its writer was interrupted in the middle of a "
+                "change. Let `pilothouse up` open it once; that repairs it."
             ) from error
         raise JournalCorrupt(
             f"Cannot read the journal {path}: {error}. Restore it from a copy."

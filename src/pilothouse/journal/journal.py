@@ -26,12 +26,13 @@ from pilothouse.journal.files import (
     connect_reader,
     connect_writer,
     create_schema,
+    enter_wal,
     is_blank,
-    sync_directory,
+    leave_wal,
     writing,
 )
 from pilothouse.journal.frames import Frame
-from pilothouse.journal.reader import JournalReader, checked
+from pilothouse.journal.reader import JournalReader, opening_link
 from pilothouse.journal.records import (
     Checkpoint,
     Cycle,
@@ -42,6 +43,7 @@ from pilothouse.journal.records import (
     SettingsChange,
 )
 from pilothouse.journal.resume import Resume, read_resume
+from pilothouse.journal.rows import checked, typed
 from pilothouse.settings import JournalSettings
 
 _TAIL_ROWS = 32  # checked when a journal is opened; `verify` checks all
@@ -118,10 +120,14 @@ class Journal:
             self._open = {write.intent: write for write in resume.open_intents}
             return resume
 
-    def append(self, *items: Record, cycle: int | None = None) -> None:
-        """Make all of them durable together. Without a cycle they belong to the current one."""
+    def append(self, *items: Record, cycle: int | None = None) -> int:
+        """Make all of them durable together and give the last one's sequence number.
+
+        Without a cycle they belong to the current one.
+        """
         with self._turn:
             self._commit([(item, None) for item in items], self._cycle if cycle is None else cycle)
+            return self._seq
 
     def append_cycle(
         self, record: Cycle, snapshot: Snapshot, forecast: Forecast, *others: Record
@@ -185,7 +191,7 @@ class Journal:
             self._refuse_open_intents("rotated")
             if self._run is None:
                 raise InternalError("A journal without a run cannot be rotated.")
-            if not rotation.release(self._connection):
+            if not leave_wal(self._connection):
                 return False
             record = Rotated(
                 segment=self._began.segment + 1,
@@ -281,7 +287,7 @@ class Journal:
         if not self._suspect:
             return
         self._connection.rollback()
-        rotation.take_back(self._connection)
+        enter_wal(self._connection)
         found = self._connection.execute(
             "SELECT seq, link FROM records ORDER BY seq DESC LIMIT 1"
         ).fetchone() or (0, GENESIS)
@@ -328,28 +334,29 @@ class Journal:
         ).fetchall()[::-1]
         if not rows:
             return
-        reader = JournalReader(self.path)
-        link = reader.link_before(rows[0])
+        before = opening_link(rows[0])
         for values in rows:
-            row = checked(values, link)
-            link = row.link
-        self._seq, self._link, self._digest, self._cycle = row.seq, link, row.digest, row.cycle
+            row = typed(values) if before is None else checked(values, before)
+            before = row.link
+        self._seq, self._link, self._digest, self._cycle = row.seq, row.link, row.digest, row.cycle
         self._began = rotation.began(self.path)
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    if path.exists() and path.stat().st_size:
-        # Looked at before the writer touches it: a file that is not ours stays as it is.
-        with closing(connect_reader(path)) as reader:
-            blank = is_blank(reader)
-            if not blank:
-                check_identity(reader, path)
-    else:
-        blank = True
+    if not path.exists():
+        rotation.create(path)
+    # Looked at before the writer touches it: a file that is not ours stays as it is.
+    with closing(connect_reader(path)) as reader:
+        blank = is_blank(reader)
+        if not blank:
+            check_identity(reader, path)
     connection = connect_writer(path)
-    if blank:
-        create_schema(connection)
-        sync_directory(path)
+    try:
+        if blank:
+            create_schema(connection)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -8,28 +8,18 @@ writer's checkpoints nor its rotation.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from pilothouse.domain import Forecast, Snapshot
 from pilothouse.errors import JournalCorrupt, MissingFile, UnknownName
 from pilothouse.journal import frames, records
-from pilothouse.journal.chain import GENESIS, Row, link_of
-from pilothouse.journal.files import (
-    COLUMNS,
-    check_identity,
-    connect_reader,
-    reading,
-    segments_of,
-)
+from pilothouse.journal.chain import GENESIS, Row
+from pilothouse.journal.files import COLUMNS
 from pilothouse.journal.frames import Frame
 from pilothouse.journal.records import Cycle, Outcome, Receipts, Record, Rotated, Run, expand
-
-_BATCH = 16  # rows per query: at most some 10 MB at the largest scale
-Values = tuple[object, ...]
+from pilothouse.journal.rows import Values, checked, files_of, query, stored_rows, typed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +59,16 @@ class JournalReader:
 
     def entries(self, after: int = 0) -> Iterator[Entry]:
         """Every record with a higher sequence number, oldest first, each checked."""
-        link: bytes | None = None
-        for values in stored_rows(self.path, after):
-            if link is None:
-                link = self.link_before(values)
-            row = checked(values, link)
-            link = row.link
-            yield entry_of(row)
+        before: bytes | None = None
+        for values in stored_rows(self.path, max(after - 1, 0)):
+            if before is None:
+                before = opening_link(values)
+                if before is None and values[0] != after:
+                    raise JournalCorrupt(f"The record before {values[0]} is missing.")
+            row = typed(values) if before is None else checked(values, before)
+            before = row.link
+            if row.seq > after:
+                yield entry_of(row)
 
     def cycles(self, after: int = 0) -> Iterator[RecordedCycle]:
         """Every decision with its snapshot and forecast, oldest first."""
@@ -106,9 +99,10 @@ class JournalReader:
         """The newest decision, without its frame."""
         return self._newest("kind = 'cycle'")
 
-    def newest(self, kind: str) -> Entry | None:
-        """The newest record of a kind."""
-        return self._newest("kind = ?", kind)
+    def newest(self, *kinds: str) -> Entry | None:
+        """The newest record of any of these kinds."""
+        marks = ", ".join("?" * len(kinds))
+        return self._newest(f"kind IN ({marks})", *kinds)
 
     def run(self) -> Run | None:
         """What this journal is about; None while it is empty."""
@@ -170,128 +164,38 @@ class JournalReader:
         return found
 
     def _in_file(self, path: Path, clause: str, arguments: tuple[str, ...]) -> list[Entry]:
-        with reading(path), closing(connect_reader(path)) as connection:
-            check_identity(connection, path)
-            sql = f"SELECT {COLUMNS} FROM records WHERE {clause}"
-            rows = connection.execute(sql, arguments).fetchall()
-        return [entry_of(checked(values, self.link_before(values))) for values in rows]
-
-    def link_before(self, values: Values) -> bytes:
-        """The link of the row before this one, or what stands in its place at the start."""
-        seq = values[0]
-        if seq == 1:
-            return GENESIS
-        if values[1] == b"rotated":
-            record = unchecked(values).record
-            if isinstance(record, Rotated):
-                return bytes.fromhex(record.previous_head)
-        for path in reversed(files_of(self.path)):
-            with reading(path), closing(connect_reader(path)) as connection:
-                before = connection.execute(
-                    "SELECT link FROM records WHERE seq = ? - 1", (seq,)
-                ).fetchone()
-            if before is not None and isinstance(before[0], bytes):
-                return before[0]
-        raise JournalCorrupt(f"The record before {seq} is missing.")
+        before = "(SELECT link FROM records AS b WHERE b.seq = records.seq - 1)"
+        sql = f"SELECT {COLUMNS}, {before} FROM records WHERE {clause}"
+        return [_checked_alone(*row) for row in query(path, sql, arguments)]
 
     def _keyframe_at_or_before(self, seq: int) -> int:
         for path in reversed(files_of(self.path)):
-            with reading(path), closing(connect_reader(path)) as connection:
-                found = connection.execute(
-                    "SELECT seq FROM records WHERE kind = 'cycle' AND seq <= ? "
-                    "AND substr(frame, 1, 1) = x'4b' ORDER BY seq DESC LIMIT 1",
-                    (seq,),
-                ).fetchone()
-            if found is not None:
-                return int(found[0])
+            found = query(
+                path,
+                "SELECT seq FROM records WHERE kind = 'cycle' AND seq <= ? "
+                "AND substr(frame, 1, 1) = x'4b' ORDER BY seq DESC LIMIT 1",
+                (seq,),
+            )
+            if found and isinstance(found[0][0], int):
+                return found[0][0]
         return 1
 
 
-def files_of(path: Path) -> list[Path]:
-    """The files of a journal, oldest first."""
-    closed = [segment for _, segment in segments_of(path)]
-    return [*closed, path] if path.exists() else closed
+def opening_link(values: Values) -> bytes | None:
+    """What stands before the first row of a file; None where a row should stand there."""
+    if values[0] == 1:
+        return GENESIS
+    record = entry_of(typed(values)).record if values[1] == b"rotated" else None
+    return bytes.fromhex(record.previous_head) if isinstance(record, Rotated) else None
 
 
-def stored_rows(path: Path, after: int = 0) -> Iterator[Values]:
-    """Rows as they are stored, in order, over all files; unchecked."""
-    done: set[Path] = set()
-    while True:
-        # Listed again after each file: a rotation meanwhile moves the current one.
-        todo = [file for file in files_of(path) if file not in done]
-        if not todo:
-            return
-        with reading(todo[0]), closing(connect_reader(todo[0])) as connection:
-            check_identity(connection, todo[0])
-            # While we are connected nobody rotates. If somebody did just before, this file is not
-            # the one that was listed, and the one that was is now among the closed ones.
-            if any(file not in done for file in files_of(path)[: files_of(path).index(todo[0])]):
-                continue
-            for values in _batches(connection, after):
-                after = values[0]
-                yield values
-        done.add(todo[0])
-
-
-def _batches(connection: sqlite3.Connection, after: int) -> Iterator[tuple[int, *Values]]:
-    while True:
-        rows = connection.execute(
-            f"SELECT {COLUMNS} FROM records WHERE seq > ? ORDER BY seq LIMIT {_BATCH}", (after,)
-        ).fetchall()
-        if not rows:
-            return
-        yield from rows
-        after = rows[-1][0]
-
-
-def checked(values: Values, before: bytes) -> Row:
-    """The row, if its link fits the row before."""
-    row = typed(values)
-    if link_of(before, row.values) != row.link:
-        raise JournalCorrupt(
-            f"Record {row.seq} does not match the chain: it or the record before it was changed. "
-            "Run `pilothouse verify` on the file."
-        )
-    return row
-
-
-def typed(values: Values) -> Row:
-    """The row, if every stored value has its type."""
-    match values:
-        case (
-            int() as seq,
-            bytearray() as kind,
-            int() as cycle,
-            bytearray() as key,
-            float() as wall,
-            bytes() as body,
-            (None | bytes()) as frame,
-            bytes() as digest,
-            bytes() as link,
-        ):
-            return Row(
-                seq=seq,
-                kind=_text(kind, seq),
-                cycle=cycle,
-                key=_text(key, seq),
-                wall=wall,
-                body=body,
-                frame=frame,
-                digest=digest,
-                link=link,
-            )
-    raise JournalCorrupt(f"Record {values[0]} holds a value of the wrong type.")
-
-
-def _text(stored: bytearray, seq: int) -> str:
-    try:
-        return stored.decode()
-    except UnicodeDecodeError as error:
-        raise JournalCorrupt(f"Record {seq} holds text that is not UTF-8.") from error
-
-
-def unchecked(values: Values) -> Entry:
-    return entry_of(typed(values))
+def _checked_alone(*values: object) -> Entry:
+    """One row that was read without those before it; the link before it comes last."""
+    *own, link = values
+    before = link if isinstance(link, bytes) else opening_link(tuple(own))
+    if before is None:
+        raise JournalCorrupt(f"The record before {values[0]} is missing.")
+    return entry_of(checked(tuple(own), before))
 
 
 def entry_of(row: Row) -> Entry:

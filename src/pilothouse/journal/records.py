@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from pilothouse.domain import Decision, Receipt, Result
-from pilothouse.errors import InternalError, JournalCorrupt
+from pilothouse.errors import InternalError, JournalCorrupt, UserError
 
 Scalars = dict[str, str | int | float | bool | None]
 StageState = Literal["pending", "running", "done", "disabled"]
@@ -253,11 +253,17 @@ def encode(record: Record) -> bytes:
         body = _ENCODER.encode(plain)
         # A record nobody can read is worse than a loop that stops: look before it is durable.
         _decoder(record.KIND).decode(body)
-    except (msgspec.MsgspecError, NotImplementedError, OverflowError, UnicodeError) as error:
-        raise InternalError(
-            f"A {record.KIND} record holds a value that cannot be recorded: {error}. "
-            "This is a bug in pilothouse; nothing was written."
-        ) from error
+    except (
+        msgspec.MsgspecError,
+        NotImplementedError,
+        OverflowError,
+        RecursionError,
+        UnicodeError,
+    ) as error:
+        what = f"A {record.KIND} record holds a value that cannot be recorded: {error}."
+        if isinstance(record, Ingested):
+            raise UserError(f"{what} Hand in numbers of up to 64 bits and plain text.") from error
+        raise InternalError(f"{what} This is a bug in pilothouse; nothing was written.") from error
     return body
 
 

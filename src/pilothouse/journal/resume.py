@@ -38,7 +38,7 @@ class Resume:
 def read_resume(path: Path) -> Resume:
     """Read it; cheap as long as checkpoints are frequent."""
     reader = JournalReader(path)
-    anchor = _newest_of(reader, "checkpoint", "rotated")
+    anchor = reader.newest("checkpoint", "rotated")
     since = tuple(reader.entries(after=anchor.seq if anchor else 0))
     base = anchor.record if anchor else None
     restart = base if isinstance(base, Checkpoint | Rotated) else None
@@ -71,11 +71,6 @@ def open_intents(entries: tuple[Entry, ...]) -> tuple[Write, ...]:
     return tuple(waiting.values())
 
 
-def _newest_of(reader: JournalReader, *kinds: str) -> Entry | None:
-    found = [entry for entry in map(reader.newest, kinds) if entry is not None]
-    return max(found, key=lambda entry: entry.seq, default=None)
-
-
 def _run_of(reader: JournalReader) -> Run:
     run = reader.run()
     if run is None:
@@ -84,7 +79,7 @@ def _run_of(reader: JournalReader) -> Run:
 
 
 def _settings_of(reader: JournalReader) -> SettingsChange | None:
-    newest = _newest_of(reader, "settings", "rotated")
+    newest = reader.newest("settings", "rotated")
     match newest.record if newest else None:
         case SettingsChange() as change:
             return change

@@ -44,37 +44,26 @@ def began(path: Path) -> Began:
     return Began(segment=int(key) if kind == b"rotated" else 0, wall=wall)
 
 
-def release(connection: sqlite3.Connection) -> bool:
-    """Leave write-ahead mode; False where somebody else is connected."""
-    connection.execute("PRAGMA busy_timeout=0")
-    try:
-        return bool(connection.execute("PRAGMA journal_mode=DELETE").fetchone()[0] == b"delete")
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise
-        return False
-    finally:
-        connection.execute("PRAGMA busy_timeout=5000")
+def create(path: Path) -> None:
+    """An empty journal, complete before it has its name: a reader never meets half of one."""
+    prepare(path)
+    os.rename(_fresh(path), path)
+    sync_directory(path)
 
 
-def take_back(connection: sqlite3.Connection) -> None:
-    """Return to write-ahead mode after a rotation that did not happen."""
-    connection.execute("PRAGMA journal_mode=WAL")
-
-
-def prepare(path: Path, first: Row) -> None:
+def prepare(path: Path, *rows: Row) -> None:
     """Write the next file beside this one, with its first record."""
     fresh = _fresh(path)
-    fresh.unlink(missing_ok=True)
+    _discard(fresh)
     try:
         with closing(connect_writer(fresh)) as connection:
             create_schema(connection)
-            connection.execute(
+            connection.executemany(
                 f"INSERT INTO records({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*first.values, first.link),
+                [(*row.values, row.link) for row in rows],
             )
     except BaseException:
-        fresh.unlink(missing_ok=True)
+        _discard(fresh)
         raise
 
 
@@ -93,11 +82,17 @@ def finish(path: Path) -> None:
     fresh = _fresh(path)
     if not fresh.exists():
         return
-    if path.exists():
-        fresh.unlink()
+    if path.exists() or not segments_of(path):
+        _discard(fresh)  # perhaps incomplete, and nothing depends on it
     else:
         os.rename(fresh, path)
     sync_directory(path)
+
+
+def _discard(fresh: Path) -> None:
+    """Remove a file that was never finished, with its logs: a later namesake must not read them."""
+    for end in ("", "-journal", "-wal", "-shm"):
+        fresh.with_name(fresh.name + end).unlink(missing_ok=True)
 
 
 def prune(path: Path, settings: JournalSettings, now: float) -> None:

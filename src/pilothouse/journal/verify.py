@@ -8,26 +8,16 @@ sentence that names the record.
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from pilothouse.errors import JournalCorrupt, JournalTooNew, MissingFile
 from pilothouse.journal import frames
 from pilothouse.journal.chain import GENESIS, NO_DIGEST, digest_of
-from pilothouse.journal.files import check_identity, connect_reader, reading
 from pilothouse.journal.frames import Frame
-from pilothouse.journal.reader import (
-    Entry,
-    Values,
-    checked,
-    entry_of,
-    files_of,
-    stored_rows,
-    typed,
-    unchecked,
-)
+from pilothouse.journal.reader import Entry, entry_of
 from pilothouse.journal.records import Cycle, Rotated
+from pilothouse.journal.rows import Values, checked, files_of, query, stored_rows, typed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +49,7 @@ def verify(path: Path, head: str | None = None) -> VerifyReport:
     path = Path(path)
     if not files_of(path):
         raise MissingFile(f"No journal at {path}. Give the file that `up --journal` wrote.")
-    walk = _Walk()
+    walk = _Walk(head)
     problem = ""
     try:
         for file in files_of(path):
@@ -68,7 +58,7 @@ def verify(path: Path, head: str | None = None) -> VerifyReport:
             walk.step(values)
         if walk.records == 0:
             raise JournalCorrupt(f"{path} holds no records.")
-        walk.check_head(head)
+        walk.check_head()
     except JournalTooNew:
         raise
     except JournalCorrupt as error:
@@ -87,13 +77,13 @@ def verify(path: Path, head: str | None = None) -> VerifyReport:
 class _Walk:
     """The state of a verification between two rows."""
 
-    def __init__(self) -> None:
+    def __init__(self, head: str | None) -> None:
         self.records = self.cycles = self.first = 0
         self.link, self.digest = GENESIS, NO_DIGEST
         self._seq = 0
         self._frame: Frame | None = None
-        self._given_seen = 0
-        self._links: dict[str, int] = {}
+        self._head = None if head is None else head.strip().lower()
+        self._head_at = 0  # the record that has it
 
     def step(self, values: Values) -> None:
         if self.records == 0:
@@ -114,26 +104,26 @@ class _Walk:
             raise JournalCorrupt(f"Record {row.seq} carries a digest that is not the run's.")
         self._check_frame(entry)
         self._seq, self.link = row.seq, row.link
-        self._links[row.link.hex()] = row.seq
+        if self._head == row.link.hex():
+            self._head_at = row.seq
         self.records += 1
 
-    def check_head(self, head: str | None) -> None:
-        if head is None or head.lower() == self.link.hex():
+    def check_head(self) -> None:
+        if self._head is None or self._head_at == self._seq:
             return
-        known = self._links.get(head.lower())
-        if known is None:
+        if not self._head_at:
             raise JournalCorrupt(
-                f"The head {head} is nowhere in the chain, which ends at record {self._seq} with "
-                f"{self.link.hex()}: records were cut off, or the journal was written anew."
+                f"The head {self._head} is nowhere in the chain, which ends at record {self._seq} "
+                f"with {self.link.hex()}: records were cut off, or the journal was written anew."
             )
         raise JournalCorrupt(
-            f"The head {head} is record {known}, but the journal goes on to record {self._seq} "
-            f"with {self.link.hex()}. Give the latest head, or distrust what follows."
+            f"The head {self._head} is record {self._head_at}, but the journal goes on to record "
+            f"{self._seq} with {self.link.hex()}. Give the latest head, or distrust what follows."
         )
 
     def _start(self, values: Values) -> None:
         """A journal begins with its first record, or with the first file that is still there."""
-        first = unchecked(values)
+        first = entry_of(typed(values))
         self.first = first.seq
         if isinstance(first.record, Rotated):
             self.link = bytes.fromhex(first.record.previous_head)
@@ -167,9 +157,7 @@ class _Walk:
 
 def _check_pages(path: Path) -> None:
     """SQLite's own check of the file's structure."""
-    with reading(path), closing(connect_reader(path)) as connection:
-        check_identity(connection, path)
-        found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-    text = found.decode(errors="replace") if isinstance(found, bytearray) else str(found)
-    if text != "ok":
-        raise JournalCorrupt(f"{path} is damaged: {text}.")
+    for (found,) in query(path, "PRAGMA integrity_check(1)"):
+        text = found.decode(errors="replace") if isinstance(found, bytearray) else str(found)
+        if text != "ok":
+            raise JournalCorrupt(f"{path} is damaged: {text}.")

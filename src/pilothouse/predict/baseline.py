@@ -161,7 +161,7 @@ class _Nodes(_Rows):
         ready = nodes.ready == 1
         self.last_ready = np.where(ready, float(now), match.carry(self.last_ready, float(now)))
         off = (nodes.power == Power.ASLEEP) | (nodes.power == Power.BOOTING)
-        unready = (~ready | (nodes.power == Power.DEAD)) & ~off
+        unready = ~ready & ~off
         unknown = (self.age(now) < s.warmup_seconds) | (nodes.age_seconds > s.stale_seconds) | off
         risk = self._risk(snapshot, s, unready, now)
         # That a node is not ready is a fact of the control plane; no metric is needed for it.

@@ -21,6 +21,7 @@ from pilothouse.domain import (
     Phase,
     Proposal,
     Snapshot,
+    WorkloadKind,
 )
 from pilothouse.features.population import Population
 from pilothouse.propose.voice import Voice
@@ -59,11 +60,20 @@ class _Case:
         self.gated = int((pending & gated).sum())
         awake = max(int(self.seen.awake.sum()), 1)
         self.overloaded = int(self.seen.overloaded.sum()) / awake
+        self.crowded = self._crowded_services()
+
+    def _crowded_services(self) -> int:
+        """Services outside their objective with a pod on an overloaded node."""
+        pods, workloads = self.snapshot.pods, self.snapshot.workloads
+        resident = self.population.resident
+        there = pods.workload[resident][self.seen.overloaded[pods.node[resident]] == 1]
+        broken = (workloads.in_violation == 1) & (workloads.kind == WorkloadKind.SERVICE)
+        return int(broken[np.unique(there)].sum())
 
     @property
     def strained(self) -> bool:
         """More batch work now would hurt somebody."""
-        return self.seen.violations > 0 or self.overloaded >= self.settings.overloaded_share
+        return self.crowded > 0 or self.overloaded >= self.settings.overloaded_share
 
     def hold(self) -> Iterator[Proposal]:
         s = self.settings
@@ -79,7 +89,7 @@ class _Case:
 
     def _gate(self) -> tuple[Gate, int]:
         s = self.settings
-        if self.strained and self.seen.violations > 0 and s.allow_reject:
+        if self.crowded > 0 and s.allow_reject:
             return Gate.REJECT, s.queue_queue
         if self.strained:
             return Gate.QUEUE, s.queue_queue
@@ -100,7 +110,7 @@ class _Case:
     def _gate_wish(self, row: int, gate: Gate, needs: int) -> Proposal:
         target, decision = self.snapshot.namespace_ref(row), gate.name.lower()
         why = (
-            f"{self.seen.violations} objectives broken, {self.overloaded:.2f} of nodes overloaded"
+            f"{self.crowded} services suffer on overloaded nodes, share {self.overloaded:.2f}"
             if self.strained
             else "nobody is hurt yet, so its batch work only goes last"
         )

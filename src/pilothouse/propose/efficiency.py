@@ -31,6 +31,7 @@ HORIZON_SECONDS = 900
 FULL_CLOCK = 1000
 GIVE_BACK_SHARE = 0.60  # of the slowed CPU: twice what slowing down was allowed at
 GIVE_BACK_NODES = 3
+SLOWED_SHARE = 0.25  # of the nodes: new pods land on the idlest, so not all of those may be slow
 
 
 class Efficiency:
@@ -72,10 +73,12 @@ class _Case:
         slowed = (nodes.frequency_permille < FULL_CLOCK) & self.known
         left = self.share * FULL_CLOCK / np.maximum(nodes.frequency_permille, 1)
         hurt = self._hosts_broken_service()
-        rows = np.flatnonzero(slowed & ((left > GIVE_BACK_SHARE) | hurt))
+        needed = not self._quiet  # whoever waits is placed on the idlest node next
+        rows = np.flatnonzero(slowed & ((left > GIVE_BACK_SHARE) | hurt | needed))
         for row in rows[np.argsort(-left[rows], kind="stable")][:GIVE_BACK_NODES].tolist():
             target = self.snapshot.node_ref(row)
             why = ", a service on it is outside its objective" if hurt[row] else ""
+            why = why or (", pods wait or fail" if needed else "")
             yield self.voice.wants(
                 ActionKind.DVFS,
                 target,
@@ -84,7 +87,7 @@ class _Case:
                 reason=f"{target.short} will want {left[row]:.2f} of its slowed CPU (p95, 15 min; "
                 f"needs > {GIVE_BACK_SHARE:.2f}){why}: full clock",
                 evidence=(
-                    Evidence("p95 share of slowed CPU", round(float(left[row]), 4), "", GIVE_BACK_SHARE),
+                    Evidence("p95 share", round(float(left[row]), 4), "", GIVE_BACK_SHARE),
                     Evidence("clock", float(nodes.frequency_permille[row]), "per mille"),
                 ),
                 payload={"frequency_permille": FULL_CLOCK},
@@ -107,7 +110,8 @@ class _Case:
         if not self._quiet or self.snapshot.interpreted.unschedulable:
             return
         stuck = self.population.count_by_node(~self.population.movable)
-        rows = np.flatnonzero(self.usable & (self.share < s.sleep_demand) & (stuck == 0))
+        few = self.snapshot.nodes.pods <= s.sleep_moves
+        rows = np.flatnonzero(self.usable & (self.share < s.sleep_demand) & (stuck == 0) & few)
         pods = self.snapshot.nodes.pods[rows]
         # Empty nodes first, then those with the fewest pods to move, then the idlest.
         for row in rows[np.lexsort((self.share[rows], pods))].tolist():
@@ -147,6 +151,8 @@ class _Case:
         if not self._quiet:
             return
         full = self.snapshot.nodes.frequency_permille >= FULL_CLOCK
+        if (self.known & ~full).sum() >= SLOWED_SHARE * self.known.sum():
+            return
         busy = self.snapshot.nodes.cpu_used_millicores > 0
         row = self._least(self.usable & full & busy & (self.share < s.dvfs_demand))
         if row is not None:

@@ -26,13 +26,15 @@ from pilothouse.domain import (
     horizon_column,
 )
 from pilothouse.features.demand import capacity_millicores
-from pilothouse.features.population import Population
+from pilothouse.features.population import Population, Rows
 from pilothouse.propose.voice import Voice, share
 from pilothouse.settings import Settings
 
 HORIZON_SECONDS = 900
 WISHES = 6  # more in one cycle could not be granted anyway
 CANDIDATES = 4  # nodes and workloads looked at closely
+CALM_SHARE = 0.75  # CPU in use at which neighbors no longer slow each other
+BROKEN_SHARE = 0.82  # above this a node's services stay outside their objective
 
 _DRIVERS = {
     Driver.NONE: "",
@@ -83,6 +85,7 @@ class _Case:
         self.column = horizon_column(HORIZON_SECONDS)
         self.interpreted = snapshot.interpreted
         declared = snapshot.workloads.replicas_baseline
+        self.floor = settings.guard.cpu_floor_share
         self.most_replicas = (declared * settings.guard.replica_factor).astype(np.int64)
 
     # Nodes about to fail.
@@ -173,10 +176,13 @@ class _Case:
         return self._has_batch_with_limits(row)
 
     def _has_batch_with_limits(self, row: int) -> bool:
-        pods, rows = self.snapshot.pods, self.population.on_node(row)
-        p = self.population
+        return len(self._batch_with_limits(row)) > 0
+
+    def _batch_with_limits(self, row: int) -> Rows:
+        pods, rows, p = self.snapshot.pods, self.population.on_node(row), self.population
         soft = p.batch[rows] & p.movable[rows] & (pods.phase[rows] == Phase.RUNNING)
-        return bool((soft & (pods.cpu_limit_millicores[rows] > 0)).any())
+        chosen: Rows = rows[soft & (pods.cpu_limit_millicores[rows] > 0)]
+        return chosen
 
     # Workloads that fail by themselves: leaks and crashes.
 
@@ -301,34 +307,58 @@ class _Case:
 
     def for_neighbors(self) -> Iterator[Proposal]:
         hurt = self._nodes_with_broken_services()
-        pressed = self.interpreted.pressure_permille >= 1000 * self.settings.step_back_pressure
-        rows = np.flatnonzero((hurt > 0) & pressed & (self.interpreted.awake == 1))
-        order = rows[np.argsort(-self.interpreted.pressure_permille[rows], kind="stable")]
-        for row in order[:CANDIDATES].tolist():
-            if self._has_batch_with_limits(row):
-                yield self._neighbor_wish(row, int(hurt[row]))
+        nodes = self.snapshot.nodes
+        busy = 1000 * nodes.cpu_used_millicores // np.maximum(nodes.cpu_capacity_millicores, 1)
+        needs = 1000 * max(self.settings.step_back_pressure, CALM_SHARE)
+        rows = np.flatnonzero((hurt > 0) & (busy >= needs) & (self.interpreted.awake == 1))
+        for row in rows[np.argsort(-busy[rows], kind="stable")][:CANDIDATES].tolist():
+            factor = self._calming_factor(row)
+            if factor is not None:
+                yield self._neighbor_wish(row, int(hurt[row]), int(busy[row]), factor)
+
+    def _calming_factor(self, row: int) -> float | None:
+        """How far batch limits must fall for the node to be calm; None where that is no help.
+
+        Half a measure would only make the batch work last longer while services go on suffering.
+        """
+        nodes, pods = self.snapshot.nodes, self.snapshot.pods
+        rows = self._batch_with_limits(row)
+        used = pods.cpu_used_millicores[rows]
+        rows = rows[np.argsort(-used, kind="stable")][: self.settings.pods_per_action]
+        limits = int(pods.cpu_limit_millicores[rows].sum())
+        others = int(nodes.cpu_used_millicores[row]) - int(pods.cpu_used_millicores[rows].sum())
+        capacity = int(nodes.cpu_capacity_millicores[row]) * int(nodes.frequency_permille[row])
+        left = CALM_SHARE * capacity / 1000 - others
+        if limits == 0 or left >= limits:
+            return None
+        factor = max(left / limits, self.floor)
+        still = (others + factor * limits) * 1000 / max(capacity, 1)
+        return round(factor, 3) if still <= BROKEN_SHARE else None
 
     def _nodes_with_broken_services(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         workloads, pods = self.snapshot.workloads, self.snapshot.pods
         broken = (workloads.in_violation == 1) & (workloads.kind == WorkloadKind.SERVICE)
         return self.population.count_by_node(broken[pods.workload])
 
-    def _neighbor_wish(self, row: int, hurt: int) -> Proposal:
-        target = self.snapshot.node_ref(row)
-        pressure = min(int(self.interpreted.pressure_permille[row]), 1000)
-        needs = self.settings.step_back_pressure
+    def _neighbor_wish(self, row: int, hurt: int, busy: int, factor: float) -> Proposal:
+        target, needs = (
+            self.snapshot.node_ref(row),
+            max(self.settings.step_back_pressure, CALM_SHARE),
+        )
+        busy = min(busy, 1000)
         return self.voice.wants(
             ActionKind.THROTTLE,
             target,
-            score=pressure / 1000,
+            score=busy / 1000,
             priority=4,
             reason=f"{hurt} pods of services outside their objective share {target.short} with "
-            f"batch work at pressure {share(pressure)} (needs {needs:.2f})",
+            f"batch work, CPU at {share(busy)} (needs {needs:.2f}): batch limits to {factor:.2f}",
             evidence=(
-                Evidence("pressure", pressure / 1000, "", needs),
+                Evidence("CPU share", busy / 1000, "", needs),
                 Evidence("pods of broken services", float(hurt), "", 1.0),
+                Evidence("factor that calms the node", factor),
             ),
-            payload={"factor": self.settings.throttle_factor},
+            payload={"factor": factor},
             otherwise=f"below {needs:.2f} the choice would have been: nothing for {target.short}",
         )
 

@@ -32,6 +32,10 @@ class Forkable(Protocol):
 
     def fork(self) -> Self: ...
 
+    def close(self) -> None:
+        """Give a fork back; it may live in another process."""
+        ...
+
 
 @dataclass(slots=True)
 class _Window:
@@ -70,6 +74,8 @@ class Scorer:
             _replay(window.fork, executed, now)
             window.overlapped |= any(_overlaps(window.action, action) for action in actions)
         start = cluster.toll()
+        if base is not None and not actions:
+            base.close()
         for index, action in enumerate(actions):
             fork = base if base is None or index == len(actions) - 1 else base.fork()
             self._windows.append(
@@ -104,6 +110,7 @@ class Scorer:
         if window.fork is not None:
             window.fork.advance(now - window.fork.clock_seconds)
             effect = spent.minus(window.fork.toll().minus(window.start))
+            window.fork.close()
         return Result(
             action=window.action.id,
             settled_seconds=now,

@@ -19,6 +19,7 @@ from pilothouse.server.shapes import (
     EventView,
     ProposalView,
     ResultView,
+    SettlingView,
     Severity,
     StageView,
 )
@@ -31,6 +32,7 @@ class Turned:
     """The parts of a cycle that can make news."""
 
     decision: DecisionView
+    settling: Sequence[SettlingView]
     settled: Sequence[ResultView]
     stages: Sequence[StageView]
     checks: Sequence[CheckView]
@@ -53,7 +55,7 @@ def events_of(turned: Turned, previous: CycleView | None) -> list[EventView]:
     lines = [
         *_stages(turned.stages, previous),
         *(Line("control", "warn", text) for text in turned.controls),
-        *_results(turned.settled),
+        *_results(turned),
         *_checks(turned.checks, previous),
         *_refusals(turned.decision, previous),
         *_actions(turned.decision),
@@ -84,7 +86,8 @@ def _actions(decision: DecisionView) -> Iterator[Line]:
     acting = {action.proposal for action in decision.actions}
     for p in decision.proposals:
         if p.ruling == "chosen" and p.index not in acting and p.kind != "noop":
-            text = f"{p.label} {p.target}: chosen, not done (mode {p.mode})"
+            why = "" if p.mode == "enforce" else f" (mode {p.mode})"
+            text = f"{p.label} {p.target}: chosen, not done{why}"
             yield Line("action", "info", text, p.agent, decision.id)
 
 
@@ -119,13 +122,16 @@ def _same(proposal: ProposalView) -> tuple[str, str, str]:
     return proposal.label, proposal.ref, proposal.rule
 
 
-def _results(settled: Sequence[ResultView]) -> Iterator[Line]:
-    for result in settled:
+def _results(turned: Turned) -> Iterator[Line]:
+    known = {one.action: one for one in turned.settling}
+    for result in turned.settled:
+        action = known.get(result.action)
+        whose = "" if action is None else f"{action.label} {action.target}: "
         yield Line(
             "outcome",
             _worth(result),
-            result.sentence,
-            _best_agent(result),
+            f"{whose}{result.sentence}",
+            "" if action is None else action.agent,
             result.action.partition(".")[0],
         )
 
@@ -137,18 +143,6 @@ def _worth(result: ResultView) -> Severity:
     if total == 0:
         return "info"
     return "good" if total > 0 else "bad"
-
-
-def _best_agent(result: ResultView) -> str:
-    if result.reward is None:
-        return ""
-    parts = {
-        "safety": abs(result.reward.safety),
-        "efficiency": abs(result.reward.efficiency),
-        "admission": abs(result.reward.admission),
-    }
-    best = max(parts, key=lambda name: parts[name])
-    return best if parts[best] else ""
 
 
 def _checks(checks: Sequence[CheckView], previous: CycleView | None) -> Iterator[Line]:

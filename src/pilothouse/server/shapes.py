@@ -360,6 +360,16 @@ class RunView(Shape, frozen=True, kw_only=True):
     halted: Annotated[bool, _says("The kill switch is on.")]
 
 
+class SettlingView(Shape, frozen=True, kw_only=True):
+    """An action whose result is still to come."""
+
+    action: Annotated[str, _says("Id of the action.")]
+    agent: Annotated[str, _says("Registered name of the agent.")]
+    label: Annotated[str, _says('Agent title and action, such as "AgentA:replicate".')]
+    target: Annotated[str, _says("Short name of the object it acts on.")]
+    since_seconds: Annotated[int, _says("Cluster clock at which it was decided.")]
+
+
 class CycleView(Shape, frozen=True, kw_only=True):
     """Everything about one cycle."""
 
@@ -375,6 +385,7 @@ class CycleView(Shape, frozen=True, kw_only=True):
     steps: Annotated[list[StepView], _says("The loop, in order.")]
     rewards: Annotated[RewardsView, _says("Reward by agent.")]
     settled: Annotated[list[ResultView], _says("Results of earlier actions that came due.")]
+    settling: Annotated[list[SettlingView], _says("Actions whose results are still to come.")]
     stages: Annotated[list[StageView], _says("Stages of the run.")]
     checks: Annotated[list[CheckView], _says("Self-checks.")]
     events: Annotated[list[EventView], _says("Events of this cycle, newest first.")]

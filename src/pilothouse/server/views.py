@@ -47,6 +47,7 @@ from pilothouse.server.shapes import (
     RewardView,
     RulingCounts,
     RunView,
+    SettlingView,
     StageState,
     StageView,
     StepName,
@@ -58,6 +59,8 @@ from pilothouse.server.shapes import (
 PROPOSALS_SHOWN = 60
 RECEIPTS_SHOWN = 20
 EVIDENCE_SHOWN = 12
+SETTLING_SHOWN = 64
+FORKS = "fork"  # timed, but a cost of scoring in the simulator and not of the cycle
 TEXT_SHOWN = 400
 NO_REWARD = RewardView(safety=0.0, efficiency=0.0, admission=0.0)
 
@@ -130,7 +133,7 @@ class Turn:
     forecast: Forecast
     receipts: Sequence[Receipt]
     results: Sequence[Result]  # settled in this cycle, of earlier actions
-    timings: Mapping[str, float]  # step name to wall milliseconds, for the steps that ran
+    timings: Mapping[str, float]  # step name to wall milliseconds, for those that were timed
     wall_ms: int  # ms since 1970, for display only
     modes: Mapping[str, str] = field(default_factory=dict)
     stages: Sequence[Stage] = ()  # all, or those that changed; others are carried on by name
@@ -143,6 +146,7 @@ class Turn:
 def cycle_view(turn: Turn, previous: CycleView | None = None) -> CycleView:
     """The view of this turn; ``previous`` is the view of the turn before, if there was one."""
     decision = decision_view(turn.decision, turn.receipts)
+    settling = _settling(decision, previous)
     forecast = forecast_view(turn.snapshot, turn.forecast)
     stimuli = [_stimulus(s) for s in turn.stimuli]
     settled = [result_view(r) for r in turn.results]
@@ -151,6 +155,7 @@ def cycle_view(turn: Turn, previous: CycleView | None = None) -> CycleView:
     checks = _checks(turn, previous)
     turned = Turned(
         decision=decision,
+        settling=settling,
         settled=settled,
         stages=stages,
         checks=checks,
@@ -160,7 +165,7 @@ def cycle_view(turn: Turn, previous: CycleView | None = None) -> CycleView:
         cycle=turn.decision.cycle,
         at_seconds=now,
         wall_ms=turn.wall_ms,
-        cycle_ms=round(sum(turn.timings.values()), 3),
+        cycle_ms=round(sum(ms for name, ms in turn.timings.items() if name != FORKS), 3),
         journal_bytes=turn.journal_bytes,
         run=_run(turn),
         decision=decision,
@@ -169,6 +174,7 @@ def cycle_view(turn: Turn, previous: CycleView | None = None) -> CycleView:
         steps=_steps(turn, decision, forecast, previous),
         rewards=_rewards(settled, previous),
         settled=settled,
+        settling=_without(settling, settled),
         stages=stages,
         checks=checks,
         events=events_of(turned, previous),
@@ -387,6 +393,27 @@ def _plus(one: RewardView, other: RewardView) -> RewardView:
     )
 
 
+def _settling(decision: DecisionView, previous: CycleView | None) -> list[SettlingView]:
+    """Actions whose results are still to come, those of this cycle last."""
+    labels = {p.index: p.label for p in decision.proposals}
+    new = [
+        SettlingView(
+            action=action.id,
+            agent=action.agent,
+            label=labels.get(action.proposal, f"{action.agent}:{action.kind}"),
+            target=action.target,
+            since_seconds=decision.at_seconds,
+        )
+        for action in decision.actions
+    ]
+    return [*(previous.settling if previous is not None else ()), *new][-SETTLING_SHOWN:]
+
+
+def _without(settling: Sequence[SettlingView], settled: Sequence[ResultView]) -> list[SettlingView]:
+    known = {result.action for result in settled}
+    return [one for one in settling if one.action not in known]
+
+
 def _run(turn: Turn) -> RunView:
     return RunView(
         id=turn.run.id,
@@ -440,9 +467,10 @@ def _steps(
 def _step(name: StepName, turn: Turn, said: str, before: StepView | None) -> StepView:
     now = turn.snapshot.taken_seconds
     # Acting and scoring run every cycle but mostly find nothing to do; that is not fresh work.
+    # Whatever else there is has happened when there is a decision, timed or not.
     idle = (name == "act" and not turn.receipts) or (name == "score" and not turn.results)
-    if name in turn.timings and not idle:
-        took = round(turn.timings[name], 3)
+    if not idle:
+        took = round(turn.timings[name], 3) if name in turn.timings else None
         return StepView(name=name, done_seconds=now, age_seconds=0, duration_ms=took, summary=said)
     if before is None or before.done_seconds is None:
         return StepView(

@@ -113,6 +113,9 @@ class EfficiencySettings:
     """The lowered clock over the default one; twice the demand it is used at still fits."""
     balloon_factor: Share = 0.75
     """New memory request over the old, within the guard's floor above the working set."""
+    sleep_moves: Count = 0
+    """Pods that may be moved to empty a node for its sleep. None: every move is a restart that
+    somebody notices, and emptying nodes is the placement policy's work."""
     spare_share: Share = 0.25
     """Capacity that must stay free on the remaining nodes after a sleep; a lost node must fit."""
 

@@ -6,6 +6,15 @@ from __future__ import annotations
 from pilothouse.sim.blueprint import TICK_SECONDS
 from pilothouse.sim.cluster import Cluster, SimCluster
 from pilothouse.sim.command import ActiveStimulus, Command
+from pilothouse.sim.remote import RemoteCluster
 from pilothouse.sim.simulation import Simulation
 
-__all__ = ["TICK_SECONDS", "ActiveStimulus", "Cluster", "Command", "SimCluster", "Simulation"]
+__all__ = [
+    "TICK_SECONDS",
+    "ActiveStimulus",
+    "Cluster",
+    "Command",
+    "RemoteCluster",
+    "SimCluster",
+    "Simulation",
+]

@@ -24,7 +24,7 @@ from pilothouse.sim.state import (
     PENDING,
     State,
 )
-from pilothouse.sim.usage import day_phase
+from pilothouse.sim.usage import day_phase, quotient
 
 ASLEEP_MW = 5_000
 BOOT_PERMILLE = 1_300  # of idle power while booting
@@ -52,8 +52,8 @@ def zone_carbon(s: State) -> I4:
 def _energy(s: State) -> None:
     cpu, memory = s.n_cpu_used.astype(np.int64), s.n_memory_used.astype(np.int64)
     clock = s.n_frequency.astype(np.int64) ** 2
-    dynamic = s.n_cpu_mw * cpu // s.n_cpu * clock // 1_000_000
-    power = s.n_idle_mw + dynamic + s.n_memory_mw * memory // s.n_memory
+    dynamic = quotient(quotient(s.n_cpu_mw * cpu, s.n_cpu) * clock, 1_000_000)
+    power = s.n_idle_mw + dynamic + quotient(s.n_memory_mw * memory, s.n_memory)
     power = np.where(s.n_power == BOOTING, s.n_idle_mw * BOOT_PERMILLE // 1000, power)
     power = np.where(s.n_power == ASLEEP, ASLEEP_MW, power)
     off = (s.n_power == DEAD) | (s.n_exists == 0)

@@ -288,7 +288,9 @@ def _draw_batches(scenario: Scenario, dice: Dice, rows: _Rows) -> dict[str, int]
         # Arrivals per tick in 1/64ths of 1/1000: scaled by the day's level in per mille.
         values = _batch(4 + index % 2, cpu, run, dice, scenario, rate=share * 64_000 // run)
         rows.add(name, **values)
-    surge = _batch(4, dice.between(120, 200) * 10, _ticks(dice.between(120, 200)), dice, scenario)
+    cpu = dice.between(120, 180) * 10
+    # Greedier than it declares: a cluster full of it by requests is overfull by use.
+    surge = _batch(4, cpu, _ticks(dice.between(120, 200)), dice, scenario, appetite=cpu * 14 // 10)
     noisy = _batch(5, 500, _ticks(300), dice, scenario, cpu_limit=7_000, appetite=9_000)
     stuck = _batch(5, 300, _ticks(120), dice, scenario, zone=NOWHERE, patience_ticks=_ticks(600))
     return {

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import msgspec
+import numpy as np
 
-from pilothouse.domain import Receipt, Ref, Snapshot, Status, Toll, Verb, Write
+from pilothouse.domain import Phase, Power, Receipt, Ref, Snapshot, Status, Toll, Verb, Write
 from pilothouse.errors import BackendError, InvalidSetting
 from pilothouse.scenarios import Scenario
 from pilothouse.sim import bill, control
@@ -28,6 +29,7 @@ class Cluster(Protocol):
     @property
     def clock_seconds(self) -> int: ...
     def advance(self, seconds: int) -> None: ...
+    def advance_to(self, clock_seconds: int) -> None: ...
     def observe(self) -> Snapshot: ...
     def execute(self, write: Write, agent: str) -> Receipt: ...
     def find(self, intent: str) -> Receipt | None: ...
@@ -35,6 +37,8 @@ class Cluster(Protocol):
     def fork(self) -> Cluster: ...
     def stimuli(self) -> tuple[ActiveStimulus, ...]: ...
     def log(self) -> list[Command]: ...
+    def save(self) -> bytes: ...
+    def close(self) -> None: ...
 
 
 _ON = {
@@ -84,6 +88,10 @@ class SimCluster:
         for _ in range(ticks):
             self._simulation.step()
             self._log.extend(self._rival_command(m) for m in self._simulation.rival_moves)
+
+    def advance_to(self, clock_seconds: int) -> None:
+        """Let time pass until this clock; nothing happens where it is already reached."""
+        self.advance(max(clock_seconds - self.clock_seconds, 0))
 
     def observe(self) -> Snapshot:
         """What monitoring shows now."""
@@ -158,6 +166,13 @@ class SimCluster:
     def log(self) -> list[Command]:
         """Every command so far, oldest first."""
         return list(self._log)
+
+    def close(self) -> None:
+        """Nothing to give back; a remote fork has."""
+
+    def log_since(self, count: int) -> list[Command]:
+        """The commands after the first ``count``."""
+        return self._log[count:]
 
     def save(self) -> bytes:
         """Everything needed to continue elsewhere, the log included."""
@@ -253,6 +268,34 @@ class SimCluster:
             "node_pods": int(s.n_pods[node]) if node >= 0 else 0,
             "nodes": int(s.n_exists.sum()),
             "pods": int((s.uid > 0).sum()),
+            **(self._pod_facts(row) if kind == "pod" and row >= 0 else {}),
+            **(self._drain_facts(row) if verb is Verb.DRAIN and row >= 0 else {}),
+        }
+
+    def _pod_facts(self, row: int) -> dict[str, Any]:
+        s = self._simulation.state
+        return {
+            "evictable": int(s.w_evictable[s.work[row]]),
+            "failed": int(s.phase[row] == Phase.FAILED),
+            "peak": int(s.peak[row]),
+        }
+
+    def _drain_facts(self, row: int) -> dict[str, Any]:
+        """Whom a drain of this node moves, and who else is being drained."""
+        s = self._simulation.state
+        stays = (s.uid <= 0) | (s.phase == Phase.TERMINATING) | (s.w_evictable[s.work] == 0)
+        nodes = np.where(stays, s.nobody_node, s.node)
+        under = np.flatnonzero((s.n_drain > 0) & (s.n_power == Power.DRAINING))
+        work = s.work[nodes == row]
+        spaces = s.w_space[work]
+        plan, names = self._plan.namespaces, self._plan.namespace_names
+        closed = (plan["managed"][spaces] == 0) | (plan["protected"][spaces] == 1)
+        return {
+            "evictable": len(work),
+            "closed": int(closed.sum()),
+            "top_priority": int(s.w_priority[work].max(initial=0)),
+            "spaces": tuple(names[i] for i in np.unique(spaces).tolist()),
+            "draining": len(np.intersect1d(under[under != row], nodes)),
         }
 
     def _rival_command(self, move: RivalMove) -> Command:

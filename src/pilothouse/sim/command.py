@@ -38,6 +38,13 @@ class Command:
     node_pods: int  # pods bound to the node just before
     nodes: int  # nodes that exist
     pods: int  # pods that exist
+    evictable: int = 0  # 1 when the pod's owner lets it be moved; pods a drain of the node evicts
+    failed: int = 0  # 1 when the pod is lost already
+    peak: int = 0  # MiB, the pod's highest working set
+    closed: int = 0  # of the pods a drain evicts: in namespaces that are protected or unmanaged
+    top_priority: int = 0  # among the pods a drain evicts
+    spaces: tuple[str, ...] = ()  # namespaces of the pods a drain evicts
+    draining: int = 0  # other nodes under a drain that has pods left to evict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -173,7 +173,8 @@ def _memory_request(s: State, row: int, value: int, avoid: int) -> str:
             _room(s, node // s.nodes)
     s.memory_request[row] = value
     if limit != UNLIMITED:
-        s.memory_limit[row] = max(limit * value // max(before, 1), 1)
+        after = max(limit * value // max(before, 1), 1)
+        pods.set_memory_limit(s, np.array([row]), np.array([after], dtype=np.int32))
     return f"memory request {value} MiB"
 
 

@@ -35,9 +35,7 @@ BACKOFF_TICKS = np.array([2, 4, 8, 16, 32, 60], dtype=np.int32)  # 10 s doubling
 HEALTHY_TICKS = 600 // TICK_SECONDS
 LOST_TICKS = 340 // TICK_SECONDS  # 40 s until NotReady, 300 s of toleration
 WAIT_GRACE_TICKS = 60 // TICK_SECONDS  # a batch pod may wait this long at no cost
-_BLANK = (
-    "down", "lost", "gated", "started", "leaked", "memory", "peak", "restarts", "ooms", "backoff",
-)  # fmt: skip
+_BLANK = ("lost", "gated", "started", "peak", "restarts", "ooms", "backoff")
 SMALLEST_LIMIT = 50  # millicores; keeps the reciprocal in range
 
 
@@ -80,11 +78,9 @@ def release(s: State, i: I8) -> None:
     s.node[bound] = s.nobody_node
 
 
-def bind(s: State, i: I8, node: I8) -> None:
-    """Place pending pods; distinct slots, nodes may repeat."""
+def settle(s: State, i: I8, node: I8) -> None:
+    """Bind pending pods whose requests the scheduler has already added to their nodes."""
     s.node[i] = node
-    np.add.at(s.n_cpu_requested, node, s.cpu_request[i])
-    np.add.at(s.n_memory_requested, node, s.memory_request[i])
     np.add.at(s.n_pods, node, 1)
     s.cause[i] = PendingCause.NONE
     s.avoid[i] = -1
@@ -162,7 +158,7 @@ def erase(s: State, i: I8) -> None:
     s.down[i] = 0
     s.is_batch[i] = 0
     s.work[i] = s.nobody_work
-    s.memory_limit[i] = UNLIMITED
+    s.memory_limit[i] = s.memory_alarm[i] = UNLIMITED
     s.remaining[i] = 1
     s.deadline[i] = NEVER
 
@@ -200,10 +196,8 @@ def pod_keys(s: State, work: I8, ordinal: I4 | I8) -> U4:
 
 
 def create(s: State, work: I8, key: U4) -> I8:
-    """New pending pods, one per entry; entries of one cluster get ascending uids in order."""
-    cluster = work // s.workloads
-    order = np.argsort(cluster, kind="stable")
-    work, key, cluster = work[order], key[order], cluster[order]
+    """New pending pods, one per entry, sorted by cluster; uids ascend in the order given."""
+    cluster = work // s.workloads  # callers give workloads cluster by cluster
     slots, rank = _free_slots(s, cluster)
     s.uid[slots] = s.c_next_uid[cluster] + rank
     np.add.at(s.c_next_uid, cluster, 1)
@@ -222,9 +216,6 @@ def create(s: State, work: I8, key: U4) -> I8:
     _equip(s, slots, work)
     for column in _BLANK:
         getattr(s, column)[slots] = 0
-    for past in range(3):
-        s.used(past)[slots] = 0
-        s.held(past)[slots] = 0
     np.add.at(s.w_have, work, 1)
     batch = slots[s.is_batch[slots] == 1]
     gate = s.s_gate[cluster_of(s, batch) * s.spaces + s.w_space[s.work[batch]]]
@@ -238,8 +229,7 @@ def _equip(s: State, slots: I8, work: I8) -> None:
     s.cpu_request[slots] = s.w_cpu_request[work]
     set_cpu_limit(s, slots, s.w_cpu_limit[work])
     s.memory_request[slots] = s.w_memory_request[work]
-    limit = s.w_memory_limit[work]
-    s.memory_limit[slots] = np.where(limit > 0, limit, UNLIMITED)
+    set_memory_limit(s, slots, s.w_memory_limit[work])
     batch = s.w_kind[work] == BATCH
     s.is_batch[slots] = batch
     rate = np.minimum(s.w_appetite[work], s.cpu_limit[slots])
@@ -258,13 +248,19 @@ def set_cpu_limit(s: State, slots: I8, limit: I4) -> None:
     s.cpu_ratio[slots] = (1 << RATIO_BITS) // s.cpu_limit[slots]
 
 
+def set_memory_limit(s: State, slots: I8, limit: I4) -> None:
+    """Set the limit in MiB (0: none) and the level from which a pod thrashes."""
+    s.memory_limit[slots] = np.where(limit > 0, limit, UNLIMITED)
+    s.memory_alarm[slots] = s.memory_limit[slots] // 8 * 7
+
+
 def _free_slots(s: State, cluster: I8) -> tuple[I8, I8]:
     """A free slot for each entry (sorted by cluster), and each entry's rank in its cluster."""
     first = np.searchsorted(cluster, cluster)
     rank = np.arange(len(cluster)) - first
     short = int((s.c_pods + np.bincount(cluster, minlength=s.batch)).max()) - s.pods
     if short > 0:
-        s.grow_pods(s.pods + max(short, s.pods // 4, 16))
+        s.grow_pods(s.pods + short + max(s.pods // 16, 16))
     free_by_cluster = s.pods - s.c_pods
     free = np.flatnonzero(s.phase == EMPTY)
     begins = np.cumsum(free_by_cluster) - free_by_cluster

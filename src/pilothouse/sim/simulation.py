@@ -71,7 +71,7 @@ class Simulation:
         for cluster, plan in enumerate(self.blueprints):
             deck = deal(plan, 0, 0)
             self._decks.append(deck)
-            self._events.append(list(deck.events))
+            self._events.append(_latest_first(deck.events))
             self._exercises[cluster] = list(deck.exercises)
         self._due = np.array([self._next_due(c) for c in range(len(self.blueprints))])
         self._arriving = np.zeros(self.state.nobody_work, dtype=np.int32)
@@ -147,7 +147,7 @@ class Simulation:
                 exercises += deck.exercises
             now = self.state.tick
             self._decks[cluster] = deck
-            self._events[cluster] = [e for e in sorted(events) if e.tick > now]
+            self._events[cluster] = _latest_first([e for e in events if e.tick > now])
             self._exercises[cluster] = [x for x in exercises if x.end_tick > now]
         self._deck_numbers = list(numbers)
         self._due = np.array([self._next_due(c) for c in range(len(self.blueprints))])
@@ -156,7 +156,7 @@ class Simulation:
     def _next_due(self, cluster: int) -> int:
         events = self._events[cluster]
         deck_end = self._decks[cluster].end_tick
-        return min(events[0].tick, deck_end) if events else deck_end
+        return min(events[-1].tick, deck_end) if events else deck_end
 
     def _exercise(self) -> None:
         s = self.state
@@ -165,10 +165,8 @@ class Simulation:
             if self._decks[cluster].end_tick <= s.tick:
                 self._deal_again(cluster)
             events = self._events[cluster]
-            now = [e for e in events if e.tick <= s.tick]
-            self._events[cluster] = events[len(now) :]
-            for event in now:
-                self._happen(cluster, event)
+            while events and events[-1].tick <= s.tick:
+                self._happen(cluster, events.pop())
             self._due[cluster] = self._next_due(cluster)
 
     def _deal_again(self, cluster: int) -> None:
@@ -176,7 +174,7 @@ class Simulation:
         start = self._decks[cluster].end_tick
         deck = deal(self.blueprints[cluster], self._deck_numbers[cluster], start)
         self._decks[cluster] = deck
-        self._events[cluster] = sorted(self._events[cluster] + list(deck.events))
+        self._events[cluster] = _latest_first(self._events[cluster] + list(deck.events))
         live = [x for x in self._exercises[cluster] if x.end_tick > self.state.tick]
         self._exercises[cluster] = live + list(deck.exercises)
 
@@ -245,6 +243,11 @@ class Simulation:
         self.rival_moves.append(
             RivalMove(cluster=cluster, verb=verb, row=row, value=value, original=original)
         )
+
+
+def _latest_first(events: Sequence[Event]) -> list[Event]:
+    """The next event is the last of the list, so that taking it is cheap."""
+    return sorted(events, reverse=True)
 
 
 def _build(plans: tuple[Blueprint, ...], pod_slots: int, node_rows: int) -> State:

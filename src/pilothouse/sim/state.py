@@ -105,6 +105,10 @@ WORKLOAD_COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("w_burst_key", "u4", 0),
     ("w_arrival_key", "u4", 0),
     ("w_pod_key", "u4", 0),
+    ("w_wobble_step", "i4", -1),
+    ("w_before", "i4", 0),
+    ("w_after", "i4", 0),
+    ("w_luck", "i4", 0),
     ("w_desired", "i4", 0),
     ("w_scaled_tick", "i4", 0),
     ("w_floor", "i4", 0),
@@ -149,6 +153,7 @@ POD_COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("cpu_ratio", "i4", 1),
     ("memory_request", "i4", 0),
     ("memory_limit", "i4", UNLIMITED),
+    ("memory_alarm", "i4", UNLIMITED),  # above it a pod thrashes
     ("leaked", "i4", 0),  # KiB
     ("memory", "i4", 0),
     ("peak", "i4", 0),
@@ -269,6 +274,10 @@ class State:
     w_burst_key: U4
     w_arrival_key: U4
     w_pod_key: U4
+    w_wobble_step: I4
+    w_before: I4
+    w_after: I4
+    w_luck: I4
     w_desired: I4
     w_scaled_tick: I4
     w_floor: I4
@@ -311,6 +320,7 @@ class State:
     cpu_ratio: I4
     memory_request: I4
     memory_limit: I4
+    memory_alarm: I4
     leaked: I4
     memory: I4
     peak: I4

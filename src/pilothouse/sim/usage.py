@@ -4,7 +4,8 @@
 CPU: a service's load is spread over its ready pods, each with its own noise. Where a node is
 asked for more than it has, each pod gets up to its fair share by requests, then what is left is
 split by unmet demand (two rounds of water-filling). Latency follows an open queue at the busier
-of the pod's own limit and its node. Memory follows load and leaks until a limit ends it.
+of the pod's own limit and its node. Memory follows load and leaks until a limit ends it; from
+seven eighths of its limit on, a pod burns CPU on reclaiming memory, as garbage collectors do.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from pilothouse.sim.state import (
 NOISE_TICKS = 12  # load noise moves on a straight line between points a minute apart
 LARGEST_SHARE = 64_000  # millicores of load one pod is offered at most; beyond is timed out
 BUSY_SHARE = 921  # a full node slows its neighbors as 90 % utilization does; requests do the rest
+FULL_SHARE = BUSY_SHARE + 1  # a node that is asked for more than it has
+THRASH_FACTOR = 3  # CPU per unit of work of a pod that is about to run out of memory
 MEMORY_SHIFT = 24  # CPU and memory of a node are summed in one number
 
 _DAY = day_table()
@@ -81,24 +84,28 @@ def offer_load(s: State) -> None:
     phase = (day_phase(s)[by_cluster] + s.w_phase[:rows]) % 1000
     trough, peak = s.w_trough[:rows], s.w_peak[:rows]
     level = trough + (peak - trough) * _DAY[phase] // 1000
-    level = level * _wobble(s)[:rows] // 1000
+    level = level * _wobble(s, by_cluster) // 1000
     level = level * s.c_damp_now[by_cluster] // 1000
     full = s.w_baseline[:rows] * s.w_cpu_request[:rows]
     per_mille = np.maximum(level, s.w_surge_now[:rows])
     s.w_load[:rows] = full.astype(np.int64) * per_mille // 1000
 
 
-def _wobble(s: State) -> I4:
+def _wobble(s: State, by_cluster: I8) -> I4:
     """Per mille around 1000: slow noise, and now and then a burst of a minute."""
     step, part = divmod(s.tick, NOISE_TICKS)
-    before = (draws(s.w_key, step) >> np.uint32(22)).astype(np.int32)
-    after = (draws(s.w_key, step + 1) >> np.uint32(22)).astype(np.int32)
-    line = before + (after - before) * part // NOISE_TICKS  # 0..1023
-    rows = np.arange(len(s.w_key)) // s.workloads
-    rows[-1] = 0
-    noise = 1000 + (line - 512) * s.c_noise[rows] // 512
-    luck = (draws(s.w_burst_key, step) >> np.uint32(12)).astype(np.int32) * 125 >> 17
-    return np.where(luck < s.c_burst[rows], noise * s.c_burst_level[rows] // 1000, noise)
+    if step != s.w_wobble_step[0]:
+        # Points a minute apart and the luck of that minute are kept until the next one.
+        s.w_wobble_step[:] = step
+        s.w_before[:] = draws(s.w_key, step) >> np.uint32(22)
+        s.w_after[:] = draws(s.w_key, step + 1) >> np.uint32(22)
+        s.w_luck[:] = (draws(s.w_burst_key, step) >> np.uint32(12)).astype(np.int32) * 125 >> 17
+    rows = slice(0, s.nobody_work)
+    before = s.w_before[rows]
+    line = before + (s.w_after[rows] - before) * part // NOISE_TICKS  # 0..1023
+    noise = 1000 + (line - 512) * s.c_noise[by_cluster] // 512
+    burst = s.w_luck[rows] < s.c_burst[by_cluster]
+    return np.where(burst, noise * s.c_burst_level[by_cluster] // 1000, noise)
 
 
 def arrivals(s: State) -> I4:
@@ -130,31 +137,46 @@ def consume(s: State, buffers: Buffers) -> None:
     share = _share(s)
     demand, used, held = buffers.demand, s.used(s.tick), s.held(s.tick)
     _demand(s, share, buffers)
-    np.minimum(demand, s.cpu_limit, out=used)
     _hold_memory(s, share, held)
+    thrashing = _thrash(s, demand, held, buffers)
+    np.minimum(demand, s.cpu_limit, out=used)
     asked, memory = _by_node(s, used, held, buffers)
-    capability = s.n_cpu.astype(np.int64) * s.n_frequency * s.n_health // 1_000_000
-    capability = np.maximum(capability, 1)
-    s.n_cpu_used[:] = np.minimum(asked, capability)
-    s.n_memory_used[:] = memory
-    load = asked * SHARE // capability
-    pressure = np.minimum(load, BUSY_SHARE).astype(np.int32)
-    pressure[-1] = 0
+    capability = _capability(s)
     contended = asked > capability
     contended[-1] = False
-    np.take(pressure, s.active_node, out=buffers.gathered, mode="clip")
+    s.n_cpu_used[:] = np.minimum(asked, capability)
+    s.n_memory_used[:] = memory
+    pressure = np.minimum(quotient(asked * SHARE, capability), BUSY_SHARE)
+    pressure[contended] = FULL_SHARE
+    pressure[-1] = 0
+    np.take(pressure.astype(np.int32), s.active_node, out=buffers.gathered, mode="wrap")
     np.multiply(demand, s.cpu_ratio, out=demand)
     np.right_shift(demand, RATIO_BITS - 10, out=demand)
     np.maximum(demand, buffers.gathered, out=demand)  # utilization in 1/1024 from here on
     if contended.any():
-        _water_fill(s, contended, capability, demand, used, buffers)
+        np.equal(buffers.gathered, FULL_SHARE, out=buffers.flags)
+        _water_fill(s, np.flatnonzero(buffers.flags), capability, demand, used)
     np.take(_LATENCY, demand, out=buffers.number, mode="clip")
     _latency(s, np.bincount(s.active_work, buffers.number, minlength=s.nobody_work + 1))
     np.multiply(used, s.is_batch, out=buffers.gathered)
     np.subtract(s.remaining, buffers.gathered, out=s.remaining)
     s.memory[:] = held
     np.maximum(s.peak, held, out=s.peak)
-    _kill_for_memory(s, memory, held, buffers)
+    _kill_for_memory(s, memory, held, thrashing)
+
+
+def quotient(a: I4 | I8, b: I4 | I8 | int) -> I8:
+    """``a // b`` for numbers of at least zero, in doubles: exact below 2**53, and much faster.
+
+    The true quotient is at least 1/b away from the next integer, far more than a rounding error.
+    """
+    return (a / b).astype(np.int64)
+
+
+def _capability(s: State) -> I8:
+    """Millicores a node can give now: its clock and its health count."""
+    working = s.n_frequency * s.n_health  # per million
+    return np.maximum(quotient(s.n_cpu * working.astype(np.int64), 1_000_000), 1)
 
 
 def _share(s: State) -> I4:
@@ -171,7 +193,7 @@ def _demand(s: State, share: I4, buffers: Buffers) -> None:
     mix_into(buffers.words, buffers.scratch)
     np.right_shift(buffers.words, np.uint32(24), out=buffers.words)
     np.add(buffers.words, np.uint32(896), out=buffers.words)
-    np.take(share, s.active_work, out=buffers.demand, mode="clip")
+    np.take(share, s.active_work, out=buffers.demand, mode="wrap")
     np.multiply(buffers.demand, buffers.words.view(np.int32), out=buffers.demand)
     np.right_shift(buffers.demand, 10, out=buffers.demand)
 
@@ -180,10 +202,27 @@ def _hold_memory(s: State, share: I4, held: I4) -> None:
     """Base, plus a part that follows load, plus what has leaked."""
     level = s.w_memory_base + s.w_memory_load.astype(np.int64) * share // s.w_cpu_request
     level[-1] = 0
-    np.take(level.astype(np.int32), s.active_work, out=held, mode="clip")
+    np.take(level.astype(np.int32), s.active_work, out=held, mode="wrap")
     if s.w_leak.any():
-        s.leaked += s.w_leak[s.active_work]
+        _leak(s)
     held += s.leaked >> 10
+
+
+def _leak(s: State) -> None:
+    """Each pod at its own pace, three to five quarters of the workload's."""
+    leaking = s.w_leak > 0
+    leaking[-1] = False
+    i = np.flatnonzero(leaking[s.active_work])
+    pace = 768 + (s.key[i] & np.uint32(511)).astype(np.int32)
+    s.leaked[i] += (s.w_leak[s.active_work[i]].astype(np.int64) * pace >> 10).astype(np.int32)
+
+
+def _thrash(s: State, demand: I4, held: I4, buffers: Buffers) -> I8:
+    """Pods close to their memory limit spend CPU on reclaiming; returns their slots."""
+    np.greater(held, s.memory_alarm, out=buffers.flags)
+    i: I8 = np.flatnonzero(buffers.flags)
+    demand[i] = np.minimum(demand[i] * THRASH_FACTOR, LARGEST_SHARE)
+    return i
 
 
 def _by_node(s: State, used: I4, held: I4, buffers: Buffers) -> tuple[I8, I8]:
@@ -195,12 +234,8 @@ def _by_node(s: State, used: I4, held: I4, buffers: Buffers) -> tuple[I8, I8]:
     return both & ((1 << MEMORY_SHIFT) - 1), both >> MEMORY_SHIFT
 
 
-def _water_fill(
-    s: State, contended: np.ndarray, capability: I8, busy: I4, used: I4, buffers: Buffers
-) -> None:
-    """Share out what a contended node has; raises utilization where demand stays unmet."""
-    np.take(contended, s.active_node, out=buffers.flags, mode="clip")
-    i = np.flatnonzero(buffers.flags)
+def _water_fill(s: State, i: I8, capability: I8, busy: I4, used: I4) -> None:
+    """Share out what contended nodes have; raises utilization where demand stays unmet."""
     node = s.active_node[i]
     nodes, place = np.unique(node, return_inverse=True)
     have = capability[nodes]
@@ -233,10 +268,9 @@ def _latency(s: State, packed: np.ndarray) -> None:
     s.w_violation[:] = service & broken
 
 
-def _kill_for_memory(s: State, by_node: I8, held: I4, buffers: Buffers) -> None:
+def _kill_for_memory(s: State, by_node: I8, held: I4, close: I8) -> None:
     """A pod above its limit dies; on a full node the pod furthest above its request dies."""
-    np.greater(held, s.memory_limit, out=buffers.flags)
-    over = np.flatnonzero(buffers.flags)
+    over = close[held[close] > s.memory_limit[close]]
     full = np.flatnonzero(by_node[:-1] > s.n_memory[:-1])
     if len(full):
         worst = []

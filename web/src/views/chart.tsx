@@ -70,7 +70,7 @@ function options(element: HTMLElement, lines: ReadonlyArray<Line>, floor: number
     ...sizeOf(element),
     legend: { show: false },
     cursor: { drag: { x: false, y: false }, points: { show: false } },
-    padding: [6, right ? 0 : 8, 0, 0],
+    padding: [6, right ? 0 : 26, 0, 0],
     scales: {
       x: { time: false },
       y: { range: (_plot, low, high) => padded(low, high, floor) },

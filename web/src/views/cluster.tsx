@@ -56,7 +56,7 @@ function Node({ cell }: { cell: NodeCell }) {
       <span class="name">{cell.name}</span>
       <span class={cell.risky ? "risk risky" : "risk"}>{cell.risk}</span>
       <meter class="bar" min={0} max={1} value={cell.fill} aria-label={`pressure ${cell.pressure}`} />
-      <span class="state">{cell.word || `${cell.pressure}, ${cell.pods} pods`}</span>
+      <span class="state">{cell.state}</span>
     </li>
   );
 }
@@ -69,12 +69,6 @@ function Notes({ cluster, forecast, now }: Props) {
         <li key={`${stimulus.name}${stimulus.target}`} data-testid="stimulus">
           <span class="badge stimulus">stimulus</span> {stimulus.name} {stimulus.target}, for{" "}
           {span(now - stimulus.since_seconds)}: {stimulus.expects}
-        </li>
-      ))}
-      {cluster.violating.map((workload) => (
-        <li key={workload.name}>
-          <span class="badge warn">violation</span> {workload.name} {workload.latency_ms} ms (objective{" "}
-          {workload.objective_ms}), {workload.ready} of {workload.desired} ready
         </li>
       ))}
       {cluster.gates.map((gate) => (
@@ -91,6 +85,12 @@ function Notes({ cluster, forecast, now }: Props) {
         <li key={one.scope}>
           <span class="badge dim">no forecast</span> {one.scope}: {one.reason}
           {one.until_seconds !== null && `, until ${clock(one.until_seconds)}`}
+        </li>
+      ))}
+      {cluster.violating.map((workload) => (
+        <li key={workload.name}>
+          <span class="badge warn">violation</span> {workload.name} {workload.latency_ms} ms (objective{" "}
+          {workload.objective_ms}), {workload.ready} of {workload.desired} ready
         </li>
       ))}
     </>

@@ -16,13 +16,13 @@ export function StagesPanel({ stages, checks }: { stages: ReadonlyArray<StageVie
       <h2 id="stages-heading">
         Stages and self-checks
         <span class={warnings.length > 0 ? "when warn" : "when"}>
-          {warnings.length === 0 ? `${checks.length} checks, none warns` : `${warnings.length} of ${checks.length} warn`}
+          {warnings.length === 0 ? "no warning" : warnings.length === 1 ? "1 warning" : `${warnings.length} warnings`}
         </span>
       </h2>
       <div class="scroll" tabIndex={0} role="region" aria-label="Stages and self-checks">
         <ul class="rows">
           {warnings.map((check) => (
-            <li key={check.name} data-testid="warning">
+            <li key={check.name} class="warning" data-testid="warning">
               <span class="badge warn">{check.name}</span>
               <span title={`since ${clock(check.since_seconds)}`}>{check.sentence}</span>
             </li>

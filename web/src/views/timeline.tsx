@@ -28,6 +28,7 @@ export function Timeline({ timeline, selected }: { timeline: ReadonlyArray<Timel
           tabIndex={mark.decision === selected ? 0 : -1}
           data-cycle={mark.cycle}
           data-decision={mark.decision}
+          data-lost={mark.lost}
           onClick={() => void store.inspect(mark.decision)}
         />
       ))}

@@ -49,6 +49,11 @@ def _each(case: Case, budget: str, keys: Iterable[str], allowed: int) -> Verdict
             strangers = [use for use in uses if _is_third_party(case, use.agent)]
             half = allowed // 2
             verdict = _within(case, strangers, half, 1, f"per-{budget}", f"third-party {what}")
+        if verdict is None and budget == "workload" and _tier(case, case.sender.name) == 1:
+            # One action on a workload is kept for Safety: saving must not cost it the replica.
+            others = [use for use in uses if _tier(case, use.agent) >= 1]
+            rest = max(allowed - 1, 1)
+            verdict = _within(case, others, rest, 1, "per-workload", f"{what} of this rank")
         if verdict is not None:
             return verdict
     return None

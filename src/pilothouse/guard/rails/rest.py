@@ -3,7 +3,7 @@
 
 Turning a field round counts, and so does doing again what somebody else undid. Once the allowed
 reversals of a window are used up, the field is left alone for the quarantine. Third parties get no
-reversals, so that they cannot put an object into quarantine.
+reversals within a window of the last change, so that they cannot put an object into quarantine.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ def field_is_not_fought_over(case: Case) -> Verdict | None:
         last = case.ledger.rest(field_of(write))
         if last is None or not case.ledger.is_reversal(write, case.now):
             continue
-        if allowed == 0:
-            used, free_at = len(last.reversals), last.at + s.window_seconds
-        else:
-            used, free_at = _crowded(last.reversals, allowed, s.window_seconds)
-            free_at += s.quarantine_seconds
-        if used >= allowed and case.now < free_at:
+        used, since = _crowded(last.reversals, max(s.reversals, 1), s.window_seconds)
+        free_at = since + s.quarantine_seconds if used else 0  # whoever asks
+        if case.third_party:
+            free_at = max(free_at, last.at + s.window_seconds)
+        if s.reversals == 0:
+            free_at = max(free_at, last.at + s.quarantine_seconds)
+        if case.now < free_at:
             return refuse(
                 "reversals",
                 f"{write.target.short} was turned round {used} of {allowed} times in this window",
