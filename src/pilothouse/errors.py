@@ -14,6 +14,8 @@
     │   ├── JournalCorrupt     the chain does not verify
     │   └── JournalTooNew      written by a newer schema
     ├── BackendError           the cluster or simulator did not answer as agreed
+    │   ├── ClusterUnreachable no answer, or not from whom we expected
+    │   ├── NotPermitted       the API server knows us and says no
     │   └── LabFailed          a part of the lab did not come up or did not go away
     └── InternalError          a bug of ours
 
@@ -90,6 +92,14 @@ class BackendError(PilothouseError):
     """The cluster or the simulator did not answer as agreed."""
 
     exit_code = 4
+
+
+class ClusterUnreachable(BackendError):
+    """The API server gave no answer, or one that cannot be trusted."""
+
+
+class NotPermitted(BackendError):
+    """The API server knows us and says no; the message names the rule to add."""
 
 
 class LabFailed(BackendError):
