@@ -9,6 +9,7 @@ reads can see how thin the data is.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ import msgspec
 from pilothouse.errors import BackendError, ClusterUnreachable, InvalidSetting
 
 ANSWER_SECONDS = 5.0
+_PLACE = re.compile(r"\$([a-z_]+)")
 
 
 class _Series(msgspec.Struct):
@@ -66,21 +68,14 @@ def fill(template: str, values: Mapping[str, str]) -> str:
 
     A value can never end its string, so a hostile node name stays a name.
     """
-    filled = template
-    for name, value in values.items():
-        place = f"${name}"
-        if place not in template:
-            raise InvalidSetting(f"The query has no place {place}: {template}")
-        filled = filled.replace(place, escape(value))
-    if "$" in _outside(filled, values):
-        raise InvalidSetting(f"The query has places that nothing fills: {template}")
-    return filled
-
-
-def _outside(filled: str, values: Mapping[str, str]) -> str:
-    for value in values.values():
-        filled = filled.replace(escape(value), "")
-    return filled
+    places = set(_PLACE.findall(template))
+    if unknown := sorted(places ^ values.keys()):
+        raise InvalidSetting(
+            f"The query has the places {sorted(places)}, but got values for "
+            f"{sorted(values)}; {', '.join(unknown)} does not match. The query: {template}"
+        )
+    # One pass, so that a value that looks like a place stays a value.
+    return _PLACE.sub(lambda found: escape(values[found[1]]), template)
 
 
 def escape(value: str) -> str:

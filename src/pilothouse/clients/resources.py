@@ -278,8 +278,19 @@ class Event(Trimmed, frozen=True, kw_only=True):
     event_time: datetime | None = None
 
 
-Object = Node | Pod | Workload | Autoscaler | Budget | Quota | Namespace | Event
-T = TypeVar("T", Node, Pod, Workload, Autoscaler, Budget, Quota, Namespace, Event)
+class LeaseSpec(Trimmed, frozen=True, kw_only=True):
+    renew_time: datetime | None = None
+    lease_duration_seconds: int = 40
+
+
+class Lease(Trimmed, frozen=True, kw_only=True):
+    """A node's heartbeat."""
+
+    metadata: Meta = Meta()
+    spec: LeaseSpec = LeaseSpec()
+
+
+T = TypeVar("T", Node, Pod, Workload, Autoscaler, Budget, Quota, Namespace, Event, Lease)
 
 
 class ListMeta(Trimmed, frozen=True, kw_only=True):
@@ -319,4 +330,10 @@ KINDS = (
     ),
     Kind(name="resourcequotas", path="/api/v1/resourcequotas", type=Quota),
     Kind(name="events", path="/api/v1/events", type=Event),
+    Kind(
+        name="leases",
+        path="/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases",
+        type=Lease,
+        api_group="coordination.k8s.io",
+    ),
 )

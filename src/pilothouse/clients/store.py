@@ -22,6 +22,7 @@ from pilothouse.clients.resources import (
     Budget,
     Event,
     Kind,
+    Lease,
     Namespace,
     Node,
     Pod,
@@ -123,3 +124,6 @@ class Store:
 
     def events(self) -> list[Event]:
         return self._of("events")
+
+    def leases(self) -> list[Lease]:
+        return self._of("leases")

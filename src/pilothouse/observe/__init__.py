@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A live cluster turned into snapshots, with the age and completeness of every source."""
+
+from pilothouse.observe.kubernetes import Observer
+from pilothouse.observe.pending import Reason, Wait
+from pilothouse.observe.usage import MetricsApi, PrometheusUsage, UsagePoll
+
+__all__ = ["MetricsApi", "Observer", "PrometheusUsage", "Reason", "UsagePoll", "Wait"]
