@@ -3,6 +3,15 @@
 
 from pilothouse.observe.kubernetes import Observer
 from pilothouse.observe.pending import Reason, Wait
+from pilothouse.observe.shadow import ShadowCluster
 from pilothouse.observe.usage import MetricsApi, PrometheusUsage, UsagePoll
 
-__all__ = ["MetricsApi", "Observer", "PrometheusUsage", "Reason", "UsagePoll", "Wait"]
+__all__ = [
+    "MetricsApi",
+    "Observer",
+    "PrometheusUsage",
+    "Reason",
+    "ShadowCluster",
+    "UsagePoll",
+    "Wait",
+]
