@@ -6,7 +6,8 @@ Rounded up, as the scheduler rounds: half a millicore still takes one.
 
 from __future__ import annotations
 
-from decimal import ROUND_CEILING, Decimal, InvalidOperation
+import re
+from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 
 from pilothouse.errors import BackendError
@@ -29,25 +30,24 @@ _SUFFIXES = {
     "Pi": Decimal(2**50),
     "Ei": Decimal(2**60),
 }
+_FORM = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([numkMGTPE]?|[KMGTPE]i)")
 LARGEST = 2**31 - 1  # what a column holds
 
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Decimal:
     """``1500m`` is 1.5; anything else than a quantity is the cluster's error."""
-    number = text.rstrip("numkMGTPEi")
-    suffix = text[len(number) :]
-    try:
-        # "1E" would read as an exponent without digits, "12e3" is one: the suffix is cut first.
-        return Decimal(number) * _SUFFIXES[suffix]
-    except (InvalidOperation, KeyError):
-        raise BackendError(
-            f'"{text}" is not a quantity; expected such as 500m, 2 or 1Gi.'
-        ) from None
+    # Longest suffix first: "1E" is an exabyte, "12e3" a number with an exponent.
+    found = _FORM.fullmatch(text)
+    if found is None:
+        raise BackendError(f'"{text}" is not a quantity; expected such as 500m, 2 or 1Gi.')
+    return Decimal(found[1]) * _SUFFIXES[found[2]]
 
 
 def _whole(value: Decimal) -> int:
-    return min(int(value.to_integral_value(ROUND_CEILING)), LARGEST)
+    if value >= LARGEST:
+        return LARGEST
+    return max(int(value.to_integral_value(ROUND_CEILING)), -LARGEST)
 
 
 @lru_cache(maxsize=4096)
