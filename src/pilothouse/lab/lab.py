@@ -46,7 +46,7 @@ from pilothouse.lab.layout import (
     Layout,
     Worker,
 )
-from pilothouse.lab.ledger import Grouped, Ledger, Planned, Ready, Started, locked
+from pilothouse.lab.ledger import Grouped, Ledger, Opened, Planned, Ready, Started, locked
 from pilothouse.lab.reaper import Leftovers
 
 Say = Callable[[str], None]
@@ -189,6 +189,9 @@ class Lab:
         self.ledger.append(Ready(seconds=round(time.monotonic() - began, 1)))
 
     def _prepare(self, workers: Sequence[Worker]) -> None:
+        for folder in reaper.FIXED_FOLDERS:
+            if not folder.exists():
+                self.ledger.append(Opened(path=str(folder)))
         network.tune(self.ledger)
         for target in (POD_RANGE, SERVICE_RANGE, fake.FAKE_RANGE):
             network.blackhole(self.ledger, target)

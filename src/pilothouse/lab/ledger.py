@@ -67,13 +67,19 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="sy
     before: str
 
 
+class Opened(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="folder"):
+    """A folder outside the lab's own that was not there before it."""
+
+    path: str
+
+
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="ready"):
     """The lab came up whole."""
 
     seconds: float
 
 
-Entry = Planned | Started | Linked | Routed | Grouped | Tuned | Ready
+Entry = Planned | Started | Linked | Routed | Grouped | Tuned | Opened | Ready
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Entry)
 E_ = TypeVar("E_", bound=Entry)

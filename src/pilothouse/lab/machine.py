@@ -11,7 +11,7 @@ from pathlib import Path
 from pilothouse.errors import LabUnavailable
 from pilothouse.lab.cgroup import MOUNT, hierarchies, is_unified
 from pilothouse.lab.part import CNI_FOLDERS, CNI_PLUGINS, PROMETHEUS, TOOLS
-from pilothouse.lab.worker import machine_memory_mib
+from pilothouse.lab.worker import machine_memory_kib
 
 ELSEWHERE = (
     "Without a lab, make a cluster with kind (real pods) or kwokctl (fake ones) "
@@ -61,5 +61,5 @@ def share(workers: int) -> tuple[int, int]:
     """CPU (millicores) and memory (MiB) for each worker: three quarters of the machine in all."""
     cores = os.cpu_count() or 1
     cpu = max(cores * 1000 * 3 // 4 // workers // 50 * 50, 100)
-    spare = max(machine_memory_mib() - SPARE_MEMORY_MIB, 512)
+    spare = max(machine_memory_kib() // 1024 - SPARE_MEMORY_MIB, 512)
     return min(cpu, 4000), min(max(spare * 3 // 4 // workers // 64 * 64, 256), 2048)

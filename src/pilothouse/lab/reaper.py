@@ -19,11 +19,22 @@ from pathlib import Path
 
 from pilothouse.lab import cgroup, network, process
 from pilothouse.lab.layout import MARK, Layout
-from pilothouse.lab.ledger import Ledger, Started, Tuned
+from pilothouse.lab.ledger import Ledger, Opened, Started, Tuned
 
 PATIENCE_SECONDS = 20.0
 CNI_RESULTS = Path("/var/lib/cni/results")
 CONTAINER_LOGS = Path("/var/log/containers")
+DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
+# Folders that containerd, CNI and kubelets let nobody choose, parents first.
+FIXED_FOLDERS = (
+    Path("/var/lib/cni"),
+    CNI_RESULTS,
+    CONTAINER_LOGS,
+    Path("/var/lib/kubelet"),
+    DEVICE_PLUGINS,
+    Path("/run/containerd"),
+    Path("/run/containerd/s"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,10 +131,21 @@ def _unmount(layout: Layout) -> None:
 def _remove_traces(layout: Layout) -> None:
     """Files that kubelets and CNI keep in folders they let nobody choose."""
     run = str(layout.run.resolve())
-    for result in CNI_RESULTS.glob(f"{MARK}-*"):
-        result.unlink(missing_ok=True)
+    # A result is named network-sandbox-interface; the loopback's carries only the sandbox.
+    sandboxes = {result.name.split("-")[-2] for result in CNI_RESULTS.glob(f"{MARK}-*-*-*")}
+    for sandbox in sandboxes:
+        for result in CNI_RESULTS.glob(f"*-{sandbox}-*"):
+            result.unlink(missing_ok=True)
     for link in CONTAINER_LOGS.glob("*.log"):
         if link.is_symlink() and os.readlink(link).startswith(run):
             link.unlink(missing_ok=True)
     shutil.rmtree(layout.run, ignore_errors=True)
     layout.kubeconfig.unlink(missing_ok=True)
+    opened: list[Opened] = []
+    with contextlib.suppress(Exception):  # as above: an unreadable ledger costs empty folders
+        opened = Ledger(layout.ledger).of(Opened)
+    if Opened(path=str(DEVICE_PLUGINS)) in opened:
+        (DEVICE_PLUGINS / "kubelet.sock").unlink(missing_ok=True)
+    for folder in reversed(opened):
+        with contextlib.suppress(OSError):  # somebody else put something there meanwhile
+            Path(folder.path).rmdir()

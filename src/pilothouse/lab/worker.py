@@ -20,10 +20,10 @@ from pilothouse.lab.layout import MARK, NODE_METER_PORT, Layout, Worker
 from pilothouse.lab.part import CNI_FOLDERS
 
 
-def machine_memory_mib() -> int:
+def machine_memory_kib() -> int:
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemTotal:"):
-            return int(line.split()[1]) // 1024
+            return int(line.split()[1])
     raise LabFailed("/proc/meminfo does not say how much memory this machine has.")
 
 
@@ -139,7 +139,7 @@ def kubelet(site: Site, worker: Worker) -> Component:
 
 def _kubelet_config(site: Site, worker: Worker) -> dict[str, object]:
     reserved_cpu = max((os.cpu_count() or 1) * 1000 - worker.cpu_millicores, 0)
-    reserved_memory = max(machine_memory_mib() - worker.memory_mib, 0)
+    reserved_memory = max(machine_memory_kib() - worker.memory_mib * 1024, 0)
     home = site.layout.run / worker.name
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -163,7 +163,7 @@ def _kubelet_config(site: Site, worker: Worker) -> dict[str, object]:
         "failSwapOn": False,
         "enforceNodeAllocatable": [],
         "localStorageCapacityIsolation": False,
-        "systemReserved": {"cpu": f"{reserved_cpu}m", "memory": f"{reserved_memory}Mi"},
+        "systemReserved": {"cpu": f"{reserved_cpu}m", "memory": f"{reserved_memory}Ki"},
         # Pressure is judged inside the node's own limit, by the kernel; these look at the machine.
         "evictionHard": {
             "memory.available": "0%",
