@@ -39,6 +39,7 @@ def open_cluster(
     kubeconfig: Path, *, namespaces: str, prometheus: str | None
 ) -> tuple[str, ShadowCluster]:
     """Connect and wait for the first complete look."""
+    _require_client()
     from pilothouse.clients import Store, from_kubeconfig
     from pilothouse.clients.prometheus import Prometheus
     from pilothouse.observe import (
@@ -61,3 +62,15 @@ def open_cluster(
         raise
     observer = Observer(store=store, usage=poll, cluster=name, namespaces=patterns)
     return name, ShadowCluster(store, observer)
+
+
+def _require_client() -> None:
+    from importlib.util import find_spec
+
+    from pilothouse.errors import UserError
+
+    if find_spec("httpx2") is None:
+        raise UserError(
+            "A live cluster needs httpx2, which is not installed. "
+            'Install it with: pip install "pilothouse[kubernetes]"'
+        )
