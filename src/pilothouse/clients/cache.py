@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any, Generic, Protocol
 
 import msgspec
 
-from pilothouse.clients.api import Api, ExpiredError
+from pilothouse.clients.api import ExpiredError
 from pilothouse.clients.resources import Kind, ListMeta, T, Trimmed
 from pilothouse.errors import BackendError, PilothouseError
 
@@ -31,6 +32,16 @@ SILENCE_SECONDS = WINDOW_SECONDS + 2.0
 RELIST_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 3.0
+
+
+class Server(Protocol):
+    """What a cache needs of an API server."""
+
+    async def get(self, path: str, parameters: Mapping[str, str | int] | None = None) -> bytes: ...
+
+    def lines(
+        self, path: str, parameters: Mapping[str, str | int], *, silence_seconds: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
 
 
 class _Change(msgspec.Struct):
@@ -65,11 +76,17 @@ class Cache(Generic[T]):
     """One resource. ``values`` may be called from any thread: it copies in one step."""
 
     def __init__(
-        self, api: Api, kind: Kind, *, clock: Callable[[], float] = time.monotonic
+        self,
+        api: Server,
+        kind: Kind,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.kind = kind
         self._api = api
         self._clock = clock
+        self._sleep = sleep
         self._objects: dict[str, T] = {}
         self._version = ""
         self._proof = float("-inf")
@@ -110,12 +127,12 @@ class Cache(Generic[T]):
                 self._problem, self._version = str(error), ""
             except PilothouseError as error:
                 self._problem = str(error)
-                await asyncio.sleep(pause)
+                await self._sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def _list(self) -> None:
         """A consistent list, page by page; swapped in whole, which takes care of deletions."""
-        await asyncio.sleep(max(self._listed + RELIST_SECONDS - self._clock(), 0))
+        await self._sleep(max(self._listed + RELIST_SECONDS - self._clock(), 0))
         self._listed = self._clock()
         found: dict[str, T] = {}
         parameters: dict[str, str | int] = {"limit": PAGE}
@@ -125,7 +142,7 @@ class Cache(Generic[T]):
             if not page.metadata.continue_:
                 break
             parameters["continue"] = page.metadata.continue_
-            await asyncio.sleep(0)
+            await self._sleep(0)
         self._objects = found
         self._version = page.metadata.resource_version
         self._lists += 1
@@ -151,7 +168,7 @@ class Cache(Generic[T]):
                 self._proof = self._clock()
         self._proof = self._clock()
         # A server that ends every watch at once must not be asked in a hot loop.
-        await asyncio.sleep(max(began + FIRST_PAUSE_SECONDS - self._clock(), 0))
+        await self._sleep(max(began + FIRST_PAUSE_SECONDS - self._clock(), 0))
 
     def _apply(self, change: _Change) -> None:
         if change.type == "ERROR":
