@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,18 +42,26 @@ def open_cluster(
     """Connect and wait for the first complete look."""
     _require_client()
     from pilothouse.clients import Store, from_kubeconfig
+    from pilothouse.clients.kubelet import Kubelets
     from pilothouse.clients.prometheus import Prometheus
     from pilothouse.observe import (
+        FirstThatAnswers,
         MetricsApi,
         Observer,
         PrometheusUsage,
         ShadowCluster,
         UsagePoll,
     )
+    from pilothouse.observe.usage import UsageSource
 
     access = from_kubeconfig(kubeconfig)
-    poll = UsagePoll(PrometheusUsage(Prometheus(prometheus)) if prometheus else MetricsApi())
-    store = Store(access, jobs=[poll.run])
+    store = Store(access)
+    kubelets = Kubelets(access, store.nodes, time.time)
+    source: UsageSource = FirstThatAnswers(MetricsApi(), kubelets)
+    if prometheus:
+        source = PrometheusUsage(Prometheus(prometheus))
+    poll = UsagePoll(source)
+    store.add(poll.run)
     name = cluster_name(access.context)
     patterns = tuple(part.strip() for part in namespaces.split(",") if part.strip()) or ("*",)
     try:

@@ -35,19 +35,21 @@ Job = Callable[[Api], Coroutine[Any, Any, None]]
 
 
 class Store:
-    """The cluster as last known. ``jobs`` run beside the caches, on the same thread."""
+    """The cluster as last known."""
 
-    def __init__(
-        self, access: Access, *, kinds: Sequence[Kind] = KINDS, jobs: Sequence[Job] = ()
-    ) -> None:
+    def __init__(self, access: Access, *, kinds: Sequence[Kind] = KINDS) -> None:
         self._access = access
-        self._jobs = tuple(jobs)
+        self._jobs: list[Job] = []
         self._loop = asyncio.new_event_loop()
         self._api = Api(access)
         self._caches: dict[str, Cache[Any]] = {k.name: Cache(self._api, k) for k in kinds}
         self._failure: BaseException | None = None
         self._main: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._work, name="cluster-cache", daemon=True)
+
+    def add(self, job: Job) -> None:
+        """Run something beside the caches, on the same thread; before ``open``."""
+        self._jobs.append(job)
 
     def open(self, *, wait_seconds: float = 30.0) -> None:
         """Start, and wait until every cache has listed once."""

@@ -4,9 +4,10 @@
 from pilothouse.observe.kubernetes import Observer
 from pilothouse.observe.pending import Reason, Wait
 from pilothouse.observe.shadow import ShadowCluster
-from pilothouse.observe.usage import MetricsApi, PrometheusUsage, UsagePoll
+from pilothouse.observe.usage import FirstThatAnswers, MetricsApi, PrometheusUsage, UsagePoll
 
 __all__ = [
+    "FirstThatAnswers",
     "MetricsApi",
     "Observer",
     "PrometheusUsage",

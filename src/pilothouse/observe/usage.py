@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where usage comes from: Prometheus or metrics.k8s.io.
+"""Where usage comes from: Prometheus, metrics.k8s.io or the kubelets.
 
 A source is polled on the cache's thread and keeps its last answer with the times of its samples;
 it never blocks a cycle. What it cannot know is absent, not zero.
@@ -17,7 +17,7 @@ from pilothouse.clients import metrics
 from pilothouse.clients.api import Api
 from pilothouse.clients.metrics import Sample, Usage
 from pilothouse.clients.prometheus import Answer, Prometheus
-from pilothouse.errors import PilothouseError
+from pilothouse.errors import BackendError, PilothouseError
 
 POLL_SECONDS = 5.0
 LARGEST_MILLICORES = 2_000_000  # two thousand cores in one node: somebody's unit is wrong
@@ -101,6 +101,23 @@ def _join(cpu: Answer, memory: Answer, key: Callable[[Mapping[str, str]], K]) ->
                 cpu_millicores=millicores, memory_mib=mib, at=min(row.at, other.at)
             )
     return joined
+
+
+class FirstThatAnswers:
+    """Sources in order of preference; asked anew each time, so a better one may come back."""
+
+    def __init__(self, *sources: UsageSource) -> None:
+        self._sources = sources
+        self.name = " or ".join(source.name for source in sources)
+
+    async def fetch(self, api: Api) -> Usage:
+        problems = []
+        for source in self._sources:
+            try:
+                return await source.fetch(api)
+            except PilothouseError as error:
+                problems.append(str(error))
+        raise BackendError(" ".join(problems))
 
 
 class UsagePoll:
