@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Literal, Self
 
@@ -23,8 +24,7 @@ class FaultProxy:
         self._upstream = (host, port)
         self._door = socket.create_server(("127.0.0.1", 0))
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        self._open = threading.Event()
-        self._open.set()
+        self._ends: list[socket.socket] = []  # every socket ever, closed when we are
         self._mode: FaultMode = "pass"
         self.port: int = self._door.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -38,19 +38,9 @@ class FaultProxy:
         """Connections that were blackholed stay dead: what was lost does not come back."""
         before, self._mode = self._mode, mode
         if mode == "refuse" or (before == "blackhole" and mode == "pass"):
-            self._forget(close=mode == "refuse")
-        if mode == "blackhole":
-            self._open.clear()
-        else:
-            self._open.set()
-
-    def _forget(self, *, close: bool) -> None:
-        pairs, self._pairs = self._pairs, []
-        for pair in pairs if close else ():
-            for end in pair:
-                with contextlib.suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
-                end.close()
+            pairs, self._pairs = self._pairs, []
+            for pair in pairs if mode == "refuse" else ():
+                _shut(pair)
 
     def _accept(self) -> None:
         while True:
@@ -58,8 +48,9 @@ class FaultProxy:
                 client, _ = self._door.accept()
             except OSError:
                 return
+            self._ends.append(client)
             if self._mode == "refuse":
-                client.close()
+                _shut((client,))
                 continue
             threading.Thread(target=self._connect, args=(client,), daemon=True).start()
 
@@ -70,9 +61,10 @@ class FaultProxy:
         try:
             server = socket.create_connection(self._upstream, timeout=5)
         except OSError:
-            client.close()
+            _shut((client,))
             return
         server.settimeout(None)
+        self._ends.append(server)
         pair = (client, server)
         self._pairs.append(pair)
         for source, target in (pair, (server, client)):
@@ -90,13 +82,14 @@ class FaultProxy:
                     return  # swallowed, and the connection stays open and silent
                 target.sendall(data)
         if self._mode != "blackhole" and pair in self._pairs:
-            for end in pair:
-                with contextlib.suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
+            _shut(pair)
 
     def close(self) -> None:
+        _shut((self._door,))
         self._door.close()
-        self._forget(close=True)
+        _shut(self._ends)
+        for end in self._ends:
+            end.close()
 
     def __enter__(self) -> Self:
         return self
@@ -108,3 +101,10 @@ class FaultProxy:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _shut(ends: Iterable[socket.socket]) -> None:
+    """Wake whoever reads from these; one that is shut already does not mind."""
+    for end in ends:
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
