@@ -21,6 +21,9 @@ from pilothouse.lab.layout import MARK
 MOUNT = Path("/sys/fs/cgroup")
 PERIOD_MICROSECONDS = 100_000
 SYSTEM = f"/{MARK}/system"
+# What a worker advertises it must get even where the machine is busy with other things, so the
+# workers together weigh as much as this many ordinary processes; their quotas bound them.
+WEIGHT = 20
 
 
 def is_unified() -> bool:
@@ -69,6 +72,14 @@ def _inherit_cpuset(folder: Path) -> None:
     for name in ("cpuset.cpus", "cpuset.mems"):
         if not (folder / name).read_text().strip():
             (folder / name).write_text((folder.parent / name).read_text())
+
+
+def give_weight() -> None:
+    """Make the lab's workers count for more than a single process of somebody else."""
+    if is_unified():
+        (MOUNT / MARK / "cpu.weight").write_text(str(100 * WEIGHT))
+    else:
+        (MOUNT / "cpu" / MARK / "cpu.shares").write_text(str(1024 * WEIGHT))
 
 
 def members_file(path: str) -> Path:

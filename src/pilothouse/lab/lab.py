@@ -199,6 +199,7 @@ class Lab:
         for path in (cgroup.SYSTEM, *(w.cgroup for w in workers)):
             self.ledger.append(Grouped(path=path))
             cgroup.make(path)
+        cgroup.give_weight()
         for one in workers:
             cgroup.limit(one.cgroup, cpu_millicores=one.cpu_millicores, memory_mib=one.memory_mib)
             network.bridge(self.ledger, one.bridge, f"{one.address}/24")
