@@ -77,12 +77,12 @@ def test_change_of_a_source_file_makes_a_new_key(tmp_path: Path) -> None:
 
 
 def test_worker_advertises_its_share_and_reserves_the_rest(site: Site) -> None:
-    component = worker.kubelet(site, WORKERS[0])
+    component = worker.kubelet(site, WORKERS[0], 7)
     path = next(f for f in component.command if f.startswith("--config=")).partition("=")[2]
     config = json.loads(Path(path).read_text())
     reserved = int(config["systemReserved"]["cpu"].removesuffix("m"))
     assert reserved + 500 == (os.cpu_count() or 1) * 1000
-    assert config["cgroupRoot"] == WORKERS[0].cgroup
+    assert component.command[:2] == ("nsenter", "--target=7")
     assert config["makeIPTablesUtilChains"] is False
 
 

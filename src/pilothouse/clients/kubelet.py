@@ -90,6 +90,7 @@ class Kubelets:
         self._nodes = nodes
         self._now = now
         self._before: dict[Key, Reading] = {}
+        self._samples: dict[Key, Sample] = {}
         self._client = httpx2.AsyncClient(
             verify=access.tls(), timeout=ANSWER_SECONDS, trust_env=False
         )
@@ -106,7 +107,7 @@ class Kubelets:
             if isinstance(answer, dict):
                 readings |= answer
         samples = {key: s for key, r in readings.items() if (s := self._sample(key, r))}
-        self._before = readings
+        self._before, self._samples = readings, samples
         return Usage(
             source=self.name,
             nodes={name: s for (space, name), s in samples.items() if not space},
@@ -115,8 +116,10 @@ class Kubelets:
 
     def _sample(self, key: Key, now: Reading) -> Sample | None:
         before = self._before.get(key)
-        if before is None or now.at <= before.at or now.seconds < before.seconds:
-            return None  # the first reading, the same one again, or a container that began anew
+        if before is None or now.seconds < before.seconds:
+            return None  # the first reading, or a container that began anew
+        if now.at <= before.at:
+            return self._samples.get(key)  # kubelets measure less often than we ask
         used = (now.seconds - before.seconds) / (now.at - before.at)
         return Sample(
             cpu_millicores=round(1000 * used), memory_mib=round(now.bytes / 2**20), at=now.at

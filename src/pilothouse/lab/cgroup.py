@@ -74,6 +74,30 @@ def _inherit_cpuset(folder: Path) -> None:
             (folder / name).write_text((folder.parent / name).read_text())
 
 
+def mounts() -> list[tuple[Path, str]]:
+    """Where each hierarchy is mounted, and the ``mount`` arguments that mount it again."""
+    if is_unified():
+        return [(MOUNT, "-t cgroup2")]
+    found = {}
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, where, kind, options, *_ = line.split()
+        if not Path(where).is_relative_to(MOUNT) or kind not in ("cgroup", "cgroup2"):
+            continue
+        common = ("rw", "ro", "relatime", "nosuid", "nodev", "noexec", "xattr", "nsdelegate")
+        named = [o for o in options.split(",") if o not in common and "=" in o]
+        plain = [o for o in options.split(",") if o not in common and "=" not in o]
+        chosen = ",".join([*(["none"] if named and not plain else []), *plain, *named])
+        found[Path(where)] = f"-t {kind}" + (f" -o {chosen}" if kind == "cgroup" else "")
+    return sorted(found.items())
+
+
+def leave(pid: int) -> None:
+    """Move a process out of its worker: from now on only its view stays there."""
+    for mount in hierarchies():
+        group = members_file(SYSTEM) if mount in (MOUNT, MOUNT / "pids") else mount / "cgroup.procs"
+        group.write_text(str(pid))
+
+
 def give_weight() -> None:
     """Make the lab's workers count for more than a single process of somebody else."""
     if is_unified():

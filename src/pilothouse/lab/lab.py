@@ -216,15 +216,25 @@ class Lab:
 
     def _workers(self, site: Site, workers: Sequence[Worker]) -> None:
         archives = self._images(site.binaries)
+        holders = {one.name: self._enclose(site, one) for one in workers}
         for one in workers:
-            self.start(worker.containerd(site, one))
+            self.start(worker.containerd(site, one, holders[one.name]))
         for one in workers:
             answers = partial(_answers, worker.socket(self.layout, one))
             self._wait_for(f"containerd-{one.name}", START_SECONDS, answers)
             for archive in archives:
                 worker.load_image(self.layout, one, archive)
-            self.start(worker.kubelet(site, one))
+            self.start(worker.kubelet(site, one, holders[one.name]))
             self.start(worker.meter(site, one))
+
+    def _enclose(self, site: Site, one: Worker) -> int:
+        """Make a worker's namespaces; returns the pid that holds them."""
+        component = worker.enclosure(site, one)
+        self.start(component)
+        pid = self.component(component.name).pid
+        self._wait_for(component.name, START_SECONDS, partial(worker.is_enclosed, site, pid))
+        cgroup.leave(pid)
+        return pid
 
     def _images(self, binaries: Binaries) -> list[Path]:
         folder = self.layout.folder("images")

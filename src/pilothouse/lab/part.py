@@ -85,6 +85,7 @@ TOOLS = (
     Tool(command="runc", package="runc", why="starts containers"),
     Tool(command="ip", package="iproute2", why="makes the workers' bridges"),
     Tool(command="openssl", package="openssl", why="makes the lab's certificates"),
+    Tool(command="nsenter", package="util-linux", why="enters a worker's namespaces"),
     Tool(command="mount", package="mount", why="the kubelets mount volumes"),
 )
 CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))

@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real node: its own containerd, kubelet, bridge and cgroup, and a meter that speaks for it.
 
-The kubelet sees the whole machine; what the node may not use is declared as reserved, and the
-node's cgroup makes that true.
+The kubelet counts the whole machine's cores; what the node may not use is declared as reserved,
+and the node's cgroup makes that true. Kubelet and containerd live in a mount and cgroup namespace
+whose root is that cgroup, so the usage they report is the node's and not the machine's, and their
+mounts go with them.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
+import shlex
 import subprocess
 from pathlib import Path
 
 from pilothouse.errors import LabFailed
+from pilothouse.lab import cgroup
 from pilothouse.lab.component import Component, Site, flags
 from pilothouse.lab.image import PAUSE_IMAGE
 from pilothouse.lab.layout import MARK, NODE_METER_PORT, Layout, Worker
@@ -27,13 +30,36 @@ def machine_memory_kib() -> int:
     raise LabFailed("/proc/meminfo does not say how much memory this machine has.")
 
 
-def containerd(site: Site, worker: Worker) -> Component:
+def enclosure(site: Site, worker: Worker) -> Component:
+    """A process that holds the node's namespaces; the others enter them."""
+    join = [f"echo $$ > {mount}{worker.cgroup}/cgroup.procs" for mount, _ in cgroup.mounts()]
+    again = [f"umount {at} && mount {how} cgroup {at}" for at, how in cgroup.mounts()]
+    held = f"exec {shlex.quote(site.binaries['workload'])} pause"
+    inside = " && ".join([*again, held])
+    unshare = "exec unshare --mount --propagation private --cgroup /bin/sh -c "
+    script = " && ".join([*join, unshare + shlex.quote(inside)])
+    return Component(name=f"node-{worker.name}", command=("/bin/sh", "-c", script))
+
+
+def is_enclosed(site: Site, pid: int) -> bool:
+    """Whether the holder has done everything and become what it stays."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe") == os.path.realpath(site.binaries["workload"])
+    except OSError:
+        return False
+
+
+def _enter(pid: int) -> tuple[str, ...]:
+    return ("nsenter", f"--target={pid}", "--mount", "--cgroup", "--")
+
+
+def containerd(site: Site, worker: Worker, pid: int) -> Component:
     home = site.layout.folder(worker.name)
     config = home / "containerd.toml"
     config.write_text(_containerd_config(site.layout, worker))
     return Component(
         name=f"containerd-{worker.name}",
-        command=(shutil.which("containerd") or "containerd", "--config", str(config)),
+        command=(*_enter(pid), "containerd", "--config", str(config)),
         environment={"PATH": os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"},
     )
 
@@ -115,13 +141,14 @@ def load_image(layout: Layout, worker: Worker, archive: Path) -> None:
         raise LabFailed(f"Loading {archive.name} on {worker.name}: {done.stderr.strip()[-400:]}")
 
 
-def kubelet(site: Site, worker: Worker) -> Component:
+def kubelet(site: Site, worker: Worker, pid: int) -> Component:
     home = site.layout.folder(worker.name)
     config = home / "kubelet.json"
     config.write_text(json.dumps(_kubelet_config(site, worker), indent=2))
     return Component(
         name=f"kubelet-{worker.name}",
         command=(
+            *_enter(pid),
             site.binaries["kubelet"],
             *flags(
                 config=str(config),
@@ -129,6 +156,7 @@ def kubelet(site: Site, worker: Worker) -> Component:
                 root_dir=str(site.layout.folder(worker.name, "kubelet")),
                 cert_dir=str(site.layout.folder(worker.name, "kubelet-pki")),
                 hostname_override=worker.name,
+                housekeeping_interval="5s",  # of usage; ten is the default
                 node_ip=worker.address,
                 node_labels=f"pilothouse.dev/lab=worker,topology.kubernetes.io/zone={worker.zone}",
             ),
@@ -158,7 +186,7 @@ def _kubelet_config(site: Site, worker: Worker) -> dict[str, object]:
         "tlsPrivateKeyFile": site.pki(f"{worker.name}-serving.key"),
         "containerRuntimeEndpoint": f"unix://{socket(site.layout, worker)}",
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": worker.cgroup,
+        "cgroupRoot": "/",
         "failCgroupV1": False,
         "failSwapOn": False,
         "enforceNodeAllocatable": [],
