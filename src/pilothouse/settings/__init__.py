@@ -130,6 +130,9 @@ class AdmissionSettings:
     """Waiting pods from which new batch pods are released last."""
     queue_queue: Count = 8
     """Waiting pods from which new batch pods are held; fewer clear by themselves."""
+    hold_share: Share = 0.80
+    """CPU of awake nodes, used or requested, from which a burst of new batch pods is held before
+    anybody is hurt; new pods ask for CPU a minute before it shows as use."""
     overloaded_share: Share = 0.5
     """Share of overloaded nodes from which batch work is capped whatever the queue."""
     cap_factor: Share = 0.85
