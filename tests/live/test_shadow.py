@@ -13,7 +13,17 @@ import pytest
 
 from pilothouse.cli import main
 from pilothouse.cli.live import open_cluster
-from pilothouse.domain import PendingCause, Phase
+from pilothouse.domain import (
+    ActionKind,
+    Decision,
+    Mode,
+    PendingCause,
+    Phase,
+    Proposal,
+    Ref,
+    Ruling,
+    Verdict,
+)
 from pilothouse.lab import Lab
 from pilothouse.observe import Reason, ShadowCluster
 from tests.live.conftest import NAMESPACE, a_deployment, is_ready
@@ -119,7 +129,63 @@ def test_loop_in_shadow_writes_nothing(
     assert main(["verify", str(tmp_path / "live.db")]) == 0
     ours = [event for event in audit(lab) if "pilothouse-observer" in event["user"]["username"]]
     assert ours, "the witness saw nothing, so it proves nothing"
-    assert [e["verb"] for e in ours if e["verb"] not in ("get", "list", "watch")] == []
+    written = [e for e in ours if e["verb"] not in ("get", "list", "watch")]
+    assert {(e["verb"], e["objectRef"]["resource"]) for e in written} <= {("create", "events")}
+
+
+def test_decision_is_told_on_the_object_it_concerns(
+    lab: Lab,
+    observer_kubeconfig: Path,
+    space: Callable[..., None],
+    pods: Callable[[str], list[dict[str, Any]]],
+    eventually: Callable[..., Any],
+) -> None:
+    space(a_deployment("told"))
+    eventually(lambda: [p for p in pods("told") if is_ready(p)])
+    _, cluster = open_cluster(observer_kubeconfig, namespaces=NAMESPACE, prometheus=None)
+    try:
+        cluster.comment(a_decision(Ref("lab", "workload", NAMESPACE, "told")))
+        described = eventually(
+            lambda: (
+                (text := lab.kubectl("describe", "deployment", "told", "-n", NAMESPACE))
+                and "WouldReplicate" in text
+                and text
+            ),
+            seconds=20,
+        )
+    finally:
+        cluster.close()
+    assert "risk 0.91" in described
+    mine = [e for e in audit(lab) if e["auditID"] == "0198f2c4"]
+    assert [(e["verb"], e["objectRef"]["resource"]) for e in mine] == [("create", "events")]
+
+
+def a_decision(target: Ref) -> Decision:
+    proposal = Proposal(
+        agent="safety",
+        label="AgentA:replicate",
+        kind=ActionKind.REPLICATE,
+        target=target,
+        payload={},
+        score=0.91,
+        priority=0,
+        evidence=(),
+        reason="risk 0.91 within 15 min",
+        expires_seconds=10,
+    )
+    return Decision(
+        id="0198f2c4",
+        cycle=1,
+        made_seconds=1,
+        snapshot_digest="",
+        forecast_digest="",
+        proposals=(proposal,),
+        verdicts=(Verdict(ruling=Ruling.CHOSEN, rule="", sentence="", mode=Mode.SHADOW),),
+        actions=(),
+        headline=0,
+        rationale="",
+        margin="",
+    )
 
 
 def audit(lab: Lab) -> list[dict[str, Any]]:

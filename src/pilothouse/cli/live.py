@@ -42,6 +42,7 @@ def open_cluster(
     """Connect and wait for the first complete look."""
     _require_client()
     from pilothouse.clients import Store, from_kubeconfig
+    from pilothouse.clients.events import EventWriter
     from pilothouse.clients.kubelet import Kubelets
     from pilothouse.clients.prometheus import Prometheus
     from pilothouse.observe import (
@@ -62,6 +63,8 @@ def open_cluster(
         source = PrometheusUsage(Prometheus(prometheus))
     poll = UsagePoll(source)
     store.add(poll.run)
+    events = EventWriter("pilothouse")
+    store.add(events.run)
     name = cluster_name(access.context)
     patterns = tuple(part.strip() for part in namespaces.split(",") if part.strip()) or ("*",)
     try:
@@ -70,7 +73,7 @@ def open_cluster(
         store.close()
         raise
     observer = Observer(store=store, usage=poll, cluster=name, namespaces=patterns)
-    return name, ShadowCluster(store, observer)
+    return name, ShadowCluster(store, observer, events)
 
 
 def _require_client() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pilothouse.cli.page import Page
     from pilothouse.run import Backend, Report, Runner
     from pilothouse.settings import Settings
+
+    Watcher = Callable[[Report], None]  # told of every cycle after it is recorded
 
 
 def up(
@@ -62,17 +65,27 @@ def up(
         {key: value for key, value in given.items() if value is not None},
     )
     cluster: Backend | None = _remote(sim)
+    watchers: list[Watcher] = []
     if kubeconfig is not None:
         _refuse_both(scenario, sim)
         from pilothouse.cli.live import live_settings, open_cluster
 
-        name, cluster = open_cluster(kubeconfig, namespaces=namespaces, prometheus=prometheus)
+        name, live = open_cluster(kubeconfig, namespaces=namespaces, prometheus=prometheus)
         settings = live_settings(settings, name)
+        cluster, watchers = live, [lambda report: live.comment(report.turn.decision)]
     known = settings.run.scenario if kubeconfig is None else f"live-{settings.run.cluster}"
     path = journal or default_journal(known, settings.run.seed)
     if journal is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-    _run(settings, path, cycles=cycles, serve=not no_serve, cluster=cluster, as_json=as_json)
+    _run(
+        settings,
+        path,
+        cycles=cycles,
+        serve=not no_serve,
+        cluster=cluster,
+        watchers=watchers,
+        as_json=as_json,
+    )
 
 
 def _refuse_both(scenario: str | None, sim: str | None) -> None:
@@ -90,6 +103,7 @@ def _run(
     cycles: int | None,
     serve: bool,
     cluster: Backend | None,
+    watchers: list[Watcher],
     as_json: bool,
 ) -> None:
     from contextlib import ExitStack
@@ -109,10 +123,11 @@ def _run(
         runner = Runner(settings=settings, journal=journal, cluster=cluster)
         if page is not None:
             typer.echo(f"Page     {page.open(runner)}")
+            watchers = [page.show, *watchers]
         typer.echo(f"Journal  {path}")
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager's stop
         try:
-            _walk(runner, page, cycles, settings.run.interval_wall_seconds, as_json)
+            _walk(runner, watchers, cycles, settings.run.interval_wall_seconds, as_json)
         except KeyboardInterrupt:
             typer.echo("Stopped; the same command goes on from here.", err=True)
         finally:
@@ -134,12 +149,12 @@ def _page(settings: Settings) -> Page:
 
 
 def _walk(
-    runner: Runner, page: Page | None, cycles: int | None, interval: float, as_json: bool
+    runner: Runner, watchers: list[Watcher], cycles: int | None, interval: float, as_json: bool
 ) -> None:
     due = time.monotonic()
     for report in runner.cycles(cycles):
-        if page is not None:
-            page.show(report)
+        for watch in watchers:
+            watch(report)
         typer.echo(_json_line(report) if as_json else _line(report))
         due = max(due + interval, time.monotonic() - interval)
         time.sleep(max(0.0, due - time.monotonic()))

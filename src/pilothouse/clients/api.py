@@ -57,6 +57,19 @@ class Api:
         self._check(answer.status_code, path, answer.content)
         return answer.content
 
+    async def post(self, path: str, body: bytes, *, audit_id: str) -> bytes:
+        """Create an object; the API server's audit log keeps ``audit_id``."""
+        headers = self.access.headers() | {
+            "Content-Type": "application/json",
+            "Audit-ID": audit_id,
+        }
+        try:
+            answer = await self._client.post(path, content=body, headers=headers)
+        except httpx2.HTTPError as error:
+            raise self._unreachable(error) from error
+        self._check(answer.status_code, path, answer.content, verb="create")
+        return answer.content
+
     @asynccontextmanager
     async def lines(
         self, path: str, parameters: Mapping[str, str | int], *, silence_seconds: float
@@ -84,8 +97,8 @@ class Api:
         reason = str(error) or type(error).__name__
         return ClusterUnreachable(f"{self.access.server} did not answer: {reason}.")
 
-    def _check(self, code: int, path: str, body: bytes) -> None:
-        if code == 200:
+    def _check(self, code: int, path: str, body: bytes, *, verb: str = "") -> None:
+        if code in (200, 201):
             return
         status = _status(body, code)
         if code == 410:
@@ -96,21 +109,22 @@ class Api:
                 f'context "{self.access.context}" is wrong or has expired. Renew it.'
             )
         if code == 403:
-            raise NotPermitted(f"{_rule(path)} ({status.message or 'forbidden'})")
+            raise NotPermitted(f"{_rule(path, verb)} ({status.message or 'forbidden'})")
         raise BackendError(
             f"{self.access.server}{path} answered {code}: {status.message or 'no reason given'}."
         )
 
 
-def _rule(path: str) -> str:
-    """The role rule that a refused read needs."""
+def _rule(path: str, verb: str) -> str:
+    """The role rule that a refused request needs."""
     words = path.strip("/").split("/")
     core = words[0] == "api"
     group = "" if core else words[1] if len(words) > 1 else ""
     resource = words[-1]
+    verbs = f'["{verb}"]' if verb else '["list", "watch"]'
     return (
-        f"Not allowed to read {resource}. Add to the role: "
-        f'apiGroups: ["{group}"], resources: ["{resource}"], verbs: ["get", "list", "watch"].'
+        f"Not allowed to {verb or 'read'} {resource}. Add to the role: "
+        f'apiGroups: ["{group}"], resources: ["{resource}"], verbs: {verbs}.'
     )
 
 

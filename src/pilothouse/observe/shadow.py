@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A live cluster as the loop's backend, in shadow: everything is seen, nothing is written.
+"""A live cluster as the loop's backend, in shadow: everything is seen, nothing is changed.
+
+All it ever writes are Events about its decisions.
 
 Time is the cluster's own, so ``advance`` does nothing. What a stretch of time cost is added up from
 one look to the next; a look that is late is charged for the whole gap, up to a limit, because what
@@ -13,11 +15,13 @@ from typing import Any, Self
 
 import numpy as np
 
+from pilothouse.clients.events import EventWriter
 from pilothouse.clients.store import Store
-from pilothouse.domain import Phase, Receipt, Snapshot, Status, Toll, Write
+from pilothouse.domain import Decision, Phase, Receipt, Snapshot, Status, Toll, Write
 from pilothouse.errors import InternalError
 from pilothouse.observe.kubernetes import Observer
 from pilothouse.observe.pending import Wait
+from pilothouse.observe.remarks import remarks
 
 LONGEST_GAP_SECONDS = 60
 
@@ -25,9 +29,10 @@ LONGEST_GAP_SECONDS = 60
 class ShadowCluster:
     """Looks and remembers. ``execute`` answers that nothing was sent."""
 
-    def __init__(self, store: Store, observer: Observer) -> None:
+    def __init__(self, store: Store, observer: Observer, events: EventWriter | None = None) -> None:
         self._store = store
         self._observer = observer
+        self._events = events
         self._seen_seconds: int | None = None
         self._toll = np.zeros(6, dtype=np.float64)
 
@@ -90,6 +95,12 @@ class ShadowCluster:
 
     def find(self, intent: str) -> Receipt | None:
         return None
+
+    def comment(self, decision: Decision) -> None:
+        """Say on the objects concerned what was decided; where nobody listens, nothing happens."""
+        if self._events is not None:
+            for remark in remarks(decision, self._store):
+                self._events.say(remark)
 
     def stimuli(self) -> Sequence[Any]:
         return ()
