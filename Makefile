@@ -110,7 +110,7 @@ LAB_PACKAGES := containerd runc containernetworking-plugins iproute2 openssl mou
 
 .PHONY: test-live
 test-live: install lab-packages ## Tests on a real Kubernetes on this machine; root on Debian, else they say why not
-	@if [ "$$(id -u)" = 0 ] && [ "$$(uname -s)" = Linux ]; then nice -n 15 $(BIN)/pilothouse lab build; fi
+	@if [ "$$(id -u)" = 0 ] && [ "$$(uname -s)" = Linux ]; then $(BIN)/pilothouse lab build; fi
 	$(BIN)/pytest -q -m live tests/live $(ARGS)
 
 .PHONY: lab-packages
