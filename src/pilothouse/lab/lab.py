@@ -59,6 +59,7 @@ PORTS = (
     "kube-state-metrics",
     "kube-state-metrics-self",
     "prometheus",
+    "targets",
 )
 FIRST_PORT = 16440
 START_SECONDS = 90.0
@@ -184,6 +185,8 @@ class Lab:
             self._fake_nodes(planned.fake_nodes)
         say("waiting until every node is ready")
         self._wait_ready(planned)
+        if planned.prometheus:
+            self._wait_port("prometheus", "127.0.0.1", planned.ports["prometheus"])
         shutil.copyfile(self.layout.pki / "admin.kubeconfig", self.layout.kubeconfig)
         self.layout.kubeconfig.chmod(0o600)
         self.ledger.append(Ready(seconds=round(time.monotonic() - began, 1)))
@@ -254,6 +257,7 @@ class Lab:
         self.apply(text.replace("METRICS_SERVER_PORT", str(site.ports["metrics-server"])))
         self.start(monitoring.kube_state_metrics(site))
         if planned.prometheus:
+            self.start(monitoring.targets(site))
             self.start(monitoring.prometheus(site, list(workers)))
 
     def _fake_nodes(self, count: int) -> None:

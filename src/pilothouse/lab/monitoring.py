@@ -138,27 +138,31 @@ def _config(site: Site, workers: list[Worker]) -> dict[str, Any]:
     }
 
 
+def targets(site: Site) -> Component:
+    """Says which pods want to be scraped: Debian's Prometheus cannot ask Kubernetes itself."""
+    return Component(
+        name="targets",
+        command=(
+            site.binaries["workload"],
+            "targets",
+            *flags(
+                listen=f"127.0.0.1:{site.ports['targets']}",
+                api=f"https://{API_ADDRESS}:{API_PORT}",
+                ca=site.pki("ca.crt"),
+                cert=site.pki("prometheus.crt"),
+                key=site.pki("prometheus.key"),
+                node_prefix="worker-",
+            ),
+        ),
+    )
+
+
 def _pods(site: Site, cluster: dict[str, str]) -> dict[str, Any]:
-    """Every pod that asks for it by the usual annotation."""
-    meta = "__meta_kubernetes_pod"
-    annotation = f"{meta}_annotation_prometheus_io"
+    """Every pod on a real node that asks for it by the usual annotations."""
     return {
         "job_name": "pods",
-        "kubernetes_sd_configs": [
-            {"role": "pod", "kubeconfig_file": site.kubeconfig("prometheus")}
+        "http_sd_configs": [
+            {"url": f"http://127.0.0.1:{site.ports['targets']}/", "refresh_interval": SCRAPE}
         ],
-        "relabel_configs": [
-            {"source_labels": [f"{annotation}_scrape"], "regex": "true", "action": "keep"},
-            {"source_labels": [f"{meta}_phase"], "regex": "Running", "action": "keep"},
-            {
-                "source_labels": [f"{meta}_ip", f"{annotation}_port"],
-                "separator": ":",
-                "regex": "(.+:.+)",
-                "target_label": "__address__",
-            },
-            {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
-            {"source_labels": [f"{meta}_name"], "target_label": "pod"},
-            {"source_labels": [f"{meta}_node_name"], "target_label": "node"},
-            cluster,
-        ],
+        "relabel_configs": [cluster],
     }

@@ -5,6 +5,7 @@
 //	workload serve   burns CPU by demand, grows memory on command, answers requests
 //	workload load    offers requests to a service and counts what became of each
 //	workload meter   speaks for one worker as a node exporter would
+//	workload targets tells Prometheus which pods to scrape
 //	workload pause   holds a pod's namespaces
 package main
 
@@ -15,10 +16,11 @@ import (
 
 // commands maps a verb to what it does; each returns the process's exit code.
 var commands = map[string]func(arguments []string) int{
-	"serve": serve,
-	"load":  load,
-	"meter": meter,
-	"pause": pause,
+	"serve":   serve,
+	"load":    load,
+	"meter":   meter,
+	"pause":   pause,
+	"targets": targets,
 }
 
 func main() {
@@ -27,6 +29,6 @@ func main() {
 			os.Exit(run(os.Args[2:]))
 		}
 	}
-	fmt.Fprintln(os.Stderr, "usage: workload serve|load|meter|pause [flags]; each takes -h")
+	fmt.Fprintln(os.Stderr, "usage: workload serve|load|meter|targets|pause [flags]; each takes -h")
 	os.Exit(2)
 }
