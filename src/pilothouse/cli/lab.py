@@ -80,6 +80,22 @@ def status(as_json: AsJson = False) -> None:
 
 
 @app.command()
+def exercise(
+    scenario: Annotated[str, typer.Argument(help="See: pilothouse scenarios.")],
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same deck.")] = 0,
+    pace: Annotated[
+        float, typer.Option(min=0.1, max=100, help="10: ten times as fast as written.")
+    ] = 1.0,
+) -> None:
+    """Put the lab under a scenario's stimuli, one deck long; everything is taken back."""
+    from pilothouse.lab.exercise import Exercise, deal
+    from pilothouse.scenarios import load
+
+    for line in Exercise(_lab()).run(deal(load(scenario), seed, pace=pace)):
+        typer.echo(line)
+
+
+@app.command()
 def down(
     keep_logs: Annotated[
         bool, typer.Option("--keep-logs", help="Keep the logs and the audit log.")

@@ -27,6 +27,7 @@ IDENTITIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "kube-state-metrics": ("lab-kube-state-metrics", ()),
     "prometheus": ("lab-prometheus", ()),
     "load": ("lab-load", ()),
+    "exerciser": ("lab-exerciser", ()),
 }
 
 

@@ -22,7 +22,8 @@ from pilothouse.lab.lab import Lab
 from pilothouse.scenarios import Scenario
 from pilothouse.scenarios.scenario import Range, StimulusKind
 
-NAMESPACE = "pilothouse-exercise"
+NAMESPACE = "pilothouse-exercise"  # made with the lab, as is the role that is bound to it
+IDENTITY = "exerciser"
 LABEL = "pilothouse.dev/stimulus"
 MEMORY_LIMIT_MIB = 96
 Object = dict[str, Any]
@@ -218,12 +219,6 @@ class Exercise:
         self._workers = lab.workers()
 
     def run(self, steps: list[Step]) -> Iterator[str]:
-        space = {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {"name": NAMESPACE, "labels": {"pilothouse.dev/managed": "true"}},
-        }
-        self._lab.apply(json.dumps(space))
         began = self._clock()
         moments = sorted(
             [(s.at_seconds, 1, s) for s in steps]
@@ -244,14 +239,13 @@ class Exercise:
         finally:
             for step in open_steps.values():
                 self.end(step)
-            self._lab.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
     def begin(self, step: Step) -> str:
         """Start a stimulus; says in words what it is here."""
         share = self._workers[0].cpu_millicores if self._workers else 1000
         made = objects(step, worker_millicores=share, workers=max(len(self._workers), 1))
         for thing in made:
-            self._lab.apply(json.dumps(thing))
+            self._lab.apply(json.dumps(thing), identity=IDENTITY)
         if made:
             return f"{made[0]['kind']} {NAMESPACE}/{step.name}"
         worker = self._victim(step)
@@ -281,6 +275,7 @@ class Exercise:
             self._lab.kubectl(
                 *("delete", "deployments,jobs", "-n", NAMESPACE, "-l", selector),
                 "--wait=false",
+                identity=IDENTITY,
             )
 
     def _victim(self, step: Step) -> str:

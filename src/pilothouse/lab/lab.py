@@ -341,17 +341,17 @@ class Lab:
             )
         return rows, ""
 
-    def kubectl(self, *arguments: str, text: str | None = None) -> str:
-        """Run kubectl as the lab's administrator and return what it printed."""
+    def kubectl(self, *arguments: str, text: str | None = None, identity: str = "admin") -> str:
+        """Run kubectl, as the lab's administrator unless told otherwise; returns its output."""
         command = [str(self.layout.binaries / "kubectl"), "--kubeconfig"]
-        command += [str(self.layout.pki / "admin.kubeconfig"), *arguments]
+        command += [str(self.layout.pki / f"{identity}.kubeconfig"), *arguments]
         done = subprocess.run(command, input=text, capture_output=True, text=True, env=_bare())
         if done.returncode != 0:
             raise LabFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()[-600:]}")
         return done.stdout
 
-    def apply(self, text: str) -> None:
-        self.kubectl("apply", "--server-side", "-f", "-", text=text)
+    def apply(self, text: str, *, identity: str = "admin") -> None:
+        self.kubectl("apply", "--server-side", "-f", "-", text=text, identity=identity)
 
     # Single components
 

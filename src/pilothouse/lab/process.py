@@ -56,7 +56,17 @@ def is_alive(pid: int, ticks: int) -> bool:
     except OSError:
         return False
     fields = stat.rpartition(")")[2].split()
-    return int(fields[19]) == ticks and fields[0] not in "ZX"
+    if int(fields[19]) != ticks:
+        return False
+    return fields[0] not in "ZX" or _has_threads(pid)
+
+
+def _has_threads(pid: int) -> bool:
+    """The first thread may be gone while others still hold the sockets."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except OSError:
+        return False
 
 
 def state(pid: int, ticks: int) -> str:
