@@ -182,8 +182,8 @@ def is_ready(pod: dict[str, Any]) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-@pytest.fixture(scope="session")
-def observer_kubeconfig(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def observer_kubeconfig(lab: Lab, tmp_path: Path) -> Path:
     """The observer as it is shipped: its own account, its own roles."""
     lab.apply(OBSERVER.read_text())
     token = lab.kubectl(
@@ -191,6 +191,6 @@ def observer_kubeconfig(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> P
     ).strip()
     document = json.loads(lab.layout.kubeconfig.read_text())
     document["users"][0]["user"] = {"token": token}
-    path = tmp_path_factory.mktemp("observer") / "kubeconfig"
+    path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(document))
     return path

@@ -24,7 +24,7 @@ import msgspec
 
 from pilothouse.clients.api import ExpiredError
 from pilothouse.clients.resources import Kind, ListMeta, T, Trimmed
-from pilothouse.errors import BackendError, PilothouseError
+from pilothouse.errors import BackendError, NotPermitted, PilothouseError
 
 PAGE = 500
 WINDOW_SECONDS = 10
@@ -70,6 +70,7 @@ class Health:
     watches: int
     changes: int
     problem: str  # the last failure, empty while all is well
+    refused: bool = False  # the problem is a missing permission
 
 
 class Cache(Generic[T]):
@@ -96,6 +97,7 @@ class Cache(Generic[T]):
         self._change = msgspec.json.Decoder(_Change)
         self._lists = self._watches = self._changes = 0
         self._problem = ""
+        self._refused = False
 
     def values(self) -> list[T]:
         """Everything there is, in no order."""
@@ -111,6 +113,7 @@ class Cache(Generic[T]):
             watches=self._watches,
             changes=self._changes,
             problem=self._problem,
+            refused=self._refused,
         )
 
     async def run(self) -> None:
@@ -122,11 +125,11 @@ class Cache(Generic[T]):
                     await self._list()
                 await self._watch()
                 pause = FIRST_PAUSE_SECONDS
-                self._problem = ""
+                self._problem, self._refused = "", False
             except ExpiredError as error:
                 self._problem, self._version = str(error), ""
             except PilothouseError as error:
-                self._problem = str(error)
+                self._problem, self._refused = str(error), isinstance(error, NotPermitted)
                 await self._sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """All caches of one cluster, kept current by one thread of our own.
 
-The loop is synchronous and reads whenever it likes; the thread runs until ``close``. A cache whose
-resource we may not read stays empty and says why; the others go on.
+The loop is synchronous and reads whenever it likes; the thread runs until ``close``. What waiting
+cannot mend (a wrong address, a wrong certificate, a missing permission) is told at once when the
+store is opened; once it is open, nothing that a server does ends it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pilothouse.clients.resources import (
     Quota,
     Workload,
 )
-from pilothouse.errors import ClusterUnreachable
+from pilothouse.errors import ClusterUnreachable, NotPermitted
 
 Job = Callable[[Api], Coroutine[Any, Any, None]]
 
@@ -55,8 +56,9 @@ class Store:
         """Start, and wait until every cache has listed once."""
         self._thread.start()
         deadline = time.monotonic() + wait_seconds
-        while any(not h.synced for h in self.health()):
-            self._raise_failure()
+        while late := [h for h in self.health() if not h.synced]:
+            if refused := [h.problem for h in late if h.refused]:
+                raise NotPermitted(" ".join(refused))
             if time.monotonic() > deadline:
                 raise ClusterUnreachable(self._why_not_synced(wait_seconds))
             time.sleep(0.02)
@@ -81,6 +83,7 @@ class Store:
             self._loop.close()
 
     async def _everything(self) -> None:
+        await self._api.get("/version")
         async with asyncio.TaskGroup() as group:
             for cache in self._caches.values():
                 group.create_task(cache.run())

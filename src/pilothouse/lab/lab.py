@@ -192,9 +192,10 @@ class Lab:
         self.ledger.append(Ready(seconds=round(time.monotonic() - began, 1)))
 
     def _prepare(self, workers: Sequence[Worker]) -> None:
-        for folder in reaper.FIXED_FOLDERS:
+        for folder in worker.PRIVATE_FOLDERS:  # places to mount on; nothing is written to them
             if not folder.exists():
                 self.ledger.append(Opened(path=str(folder)))
+                folder.mkdir()
         network.tune(self.ledger)
         for target in (POD_RANGE, SERVICE_RANGE, fake.FAKE_RANGE):
             network.blackhole(self.ledger, target)

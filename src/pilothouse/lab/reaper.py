@@ -9,7 +9,6 @@ bridges' prefix, the routes' protocol and the run folder. So it works after a cr
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import subprocess
 import time
@@ -22,19 +21,6 @@ from pilothouse.lab.layout import MARK, Layout
 from pilothouse.lab.ledger import Ledger, Opened, Started, Tuned
 
 PATIENCE_SECONDS = 20.0
-CNI_RESULTS = Path("/var/lib/cni/results")
-CONTAINER_LOGS = Path("/var/log/containers")
-DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
-# Folders that containerd, CNI and kubelets let nobody choose, parents first.
-FIXED_FOLDERS = (
-    Path("/var/lib/cni"),
-    CNI_RESULTS,
-    CONTAINER_LOGS,
-    Path("/var/lib/kubelet"),
-    DEVICE_PLUGINS,
-    Path("/run/containerd"),
-    Path("/run/containerd/s"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +60,6 @@ def _recorded(layout: Layout) -> list[Started]:
 def reap(layout: Layout) -> Leftovers:
     """Take everything away; returns what resisted."""
     _end_processes(layout)
-    _forget_shims(layout)
     _unmount(layout)
     network.remove_links()
     network.remove_routes()
@@ -104,13 +89,6 @@ def _end_processes(layout: Layout) -> None:
         process.wait_until_dead([(pid, process.start_ticks(pid)) for pid in left], 1.0)
 
 
-def _forget_shims(layout: Layout) -> None:
-    """Shims leave their sockets in containerd's one fixed folder; each bundle names its own."""
-    for address in layout.run.glob("*/containerd-state/io.containerd.runtime.v2.task/*/*/address"):
-        with contextlib.suppress(OSError):
-            Path(address.read_text().strip().removeprefix("unix://")).unlink(missing_ok=True)
-
-
 def _mounts(layout: Layout) -> Iterator[str]:
     """Mount points below the run folder, the deepest first."""
     inside = str(layout.run.resolve()) + "/"
@@ -129,23 +107,11 @@ def _unmount(layout: Layout) -> None:
 
 
 def _remove_traces(layout: Layout) -> None:
-    """Files that kubelets and CNI keep in folders they let nobody choose."""
-    run = str(layout.run.resolve())
-    # A result is named network-sandbox-interface; the loopback's carries only the sandbox.
-    sandboxes = {result.name.split("-")[-2] for result in CNI_RESULTS.glob(f"{MARK}-*-*-*")}
-    for sandbox in sandboxes:
-        for result in CNI_RESULTS.glob(f"*-{sandbox}-*"):
-            result.unlink(missing_ok=True)
-    for link in CONTAINER_LOGS.glob("*.log"):
-        if link.is_symlink() and os.readlink(link).startswith(run):
-            link.unlink(missing_ok=True)
     shutil.rmtree(layout.run, ignore_errors=True)
     layout.kubeconfig.unlink(missing_ok=True)
     opened: list[Opened] = []
     with contextlib.suppress(Exception):  # as above: an unreadable ledger costs empty folders
         opened = Ledger(layout.ledger).of(Opened)
-    if Opened(path=str(DEVICE_PLUGINS)) in opened:
-        (DEVICE_PLUGINS / "kubelet.sock").unlink(missing_ok=True)
     for folder in reversed(opened):
         with contextlib.suppress(OSError):  # somebody else put something there meanwhile
             Path(folder.path).rmdir()

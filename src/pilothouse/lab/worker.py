@@ -22,6 +22,15 @@ from pilothouse.lab.image import PAUSE_IMAGE
 from pilothouse.lab.layout import MARK, NODE_METER_PORT, Layout, Worker
 from pilothouse.lab.part import CNI_FOLDERS
 
+# Folders that containerd, CNI and kubelets let nobody choose: each worker sees its own, empty.
+PRIVATE_FOLDERS = (
+    Path("/run/containerd"),
+    Path("/var/lib/cni"),
+    Path("/var/lib/kubelet"),
+    Path("/var/log/containers"),
+)
+DEFAULT_SOCKET = Path("/run/containerd/containerd.sock")
+
 
 def machine_memory_kib() -> int:
     for line in Path("/proc/meminfo").read_text().splitlines():
@@ -35,7 +44,10 @@ def enclosure(site: Site, worker: Worker) -> Component:
     join = [f"echo $$ > {mount}{worker.cgroup}/cgroup.procs" for mount, _ in cgroup.mounts()]
     again = [f"umount {at} && mount {how} cgroup {at}" for at, how in cgroup.mounts()]
     held = f"exec {shlex.quote(site.binaries['workload'])} pause"
-    inside = " && ".join([*again, held])
+    private = [f"mount -t tmpfs tmpfs {folder}" for folder in PRIVATE_FOLDERS]
+    # Where kubelets look for containerd when they put names on what they measure.
+    private.append(f"ln -s {shlex.quote(str(socket(site.layout, worker)))} {DEFAULT_SOCKET}")
+    inside = " && ".join([*again, *private, held])
     unshare = "exec unshare --mount --propagation private --cgroup /bin/sh -c "
     script = " && ".join([*join, unshare + shlex.quote(inside)])
     return Component(name=f"node-{worker.name}", command=("/bin/sh", "-c", script))

@@ -44,15 +44,18 @@ class MetricsApi:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queries:
-    """What is asked of Prometheus. Every answer carries the labels it is summed by."""
+    """What is asked of Prometheus. Every answer carries the labels it is summed by.
+
+    The inner maximum is for kubelets that are scraped at two paths: the same container counts once.
+    """
 
     pod_cpu: str = (
-        "sum by (namespace, pod) "
-        '(rate(container_cpu_usage_seconds_total{container!="",container!="POD"}[1m]))'
+        "sum by (namespace, pod) (max by (namespace, pod, container) "
+        '(rate(container_cpu_usage_seconds_total{container!="",container!="POD"}[1m])))'
     )
     pod_memory: str = (
-        "sum by (namespace, pod) "
-        '(container_memory_working_set_bytes{container!="",container!="POD"})'
+        "sum by (namespace, pod) (max by (namespace, pod, container) "
+        '(container_memory_working_set_bytes{container!="",container!="POD"}))'
     )
     node_cpu: str = "sum by (node) (rate(node_cpu_usage_seconds_total[1m]))"
     node_memory: str = "max by (node) (node_memory_working_set_bytes)"
