@@ -45,7 +45,7 @@ def test_every_verb_that_is_granted_is_used(
         for verb in rule["verbs"]
     }
     try:
-        cluster.comment(a_decision(Ref("lab", "workload", NAMESPACE, "used")))
+        cluster.comment(a_decision(Ref("lab", "workload", NAMESPACE, "used"), "0198f2c5"))
         eventually(lambda: granted <= used(lab), seconds=30)
     finally:
         cluster.close()

@@ -144,7 +144,7 @@ def test_decision_is_told_on_the_object_it_concerns(
     eventually(lambda: [p for p in pods("told") if is_ready(p)])
     _, cluster = open_cluster(observer_kubeconfig, namespaces=NAMESPACE, prometheus=None)
     try:
-        cluster.comment(a_decision(Ref("lab", "workload", NAMESPACE, "told")))
+        cluster.comment(a_decision(Ref("lab", "workload", NAMESPACE, "told"), "0198f2c4"))
         described = eventually(
             lambda: (
                 (text := lab.kubectl("describe", "deployment", "told", "-n", NAMESPACE))
@@ -160,7 +160,7 @@ def test_decision_is_told_on_the_object_it_concerns(
     assert [(e["verb"], e["objectRef"]["resource"]) for e in mine] == [("create", "events")]
 
 
-def a_decision(target: Ref) -> Decision:
+def a_decision(target: Ref, identity: str) -> Decision:
     proposal = Proposal(
         agent="safety",
         label="AgentA:replicate",
@@ -174,7 +174,7 @@ def a_decision(target: Ref) -> Decision:
         expires_seconds=10,
     )
     return Decision(
-        id="0198f2c4",
+        id=identity,
         cycle=1,
         made_seconds=1,
         snapshot_digest="",

@@ -114,6 +114,9 @@ class Kubelets:
             pods={key: s for key, s in samples.items() if key[0]},
         )
 
+    async def close(self) -> None:
+        await self._client.aclose()
+
     def _sample(self, key: Key, now: Reading) -> Sample | None:
         before = self._before.get(key)
         if before is None or now.seconds < before.seconds:

@@ -32,6 +32,8 @@ class UsageSource(Protocol):
 
     async def fetch(self, api: Api) -> Usage: ...
 
+    async def close(self) -> None: ...
+
 
 class MetricsApi:
     """metrics-server, through the API server."""
@@ -40,6 +42,9 @@ class MetricsApi:
 
     async def fetch(self, api: Api) -> Usage:
         return await metrics.fetch(api)
+
+    async def close(self) -> None:
+        """Nothing of its own: it asks through the API server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +85,9 @@ class PrometheusUsage:
             nodes=_join(node_cpu, node_memory, _node_of),
             pods=_join(pod_cpu, pod_memory, _pod_of),
         )
+
+    async def close(self) -> None:
+        await self._prometheus.close()
 
 
 def _node_of(labels: Mapping[str, str]) -> str:
@@ -122,6 +130,10 @@ class FirstThatAnswers:
                 problems.append(str(error))
         raise BackendError(" ".join(problems))
 
+    async def close(self) -> None:
+        for source in self._sources:
+            await source.close()
+
 
 class UsagePoll:
     """Asks one source again and again; ``latest`` may be read from any thread."""
@@ -133,12 +145,18 @@ class UsagePoll:
         self._poll_seconds = poll_seconds
 
     async def run(self, api: Api) -> None:
-        while True:
-            began = time.monotonic()
-            try:
-                self.latest = await self.source.fetch(api)
-                self.problem = ""
-            except PilothouseError as error:
-                # The last answer stays; its samples grow old and everybody can see that.
-                self.problem = str(error)
-            await asyncio.sleep(max(began + self._poll_seconds - time.monotonic(), 0.1))
+        try:
+            while True:
+                began = time.monotonic()
+                await self._ask(api)
+                await asyncio.sleep(max(began + self._poll_seconds - time.monotonic(), 0.1))
+        finally:
+            await self.source.close()
+
+    async def _ask(self, api: Api) -> None:
+        try:
+            self.latest = await self.source.fetch(api)
+            self.problem = ""
+        except PilothouseError as error:
+            # The last answer stays; its samples grow old and everybody can see that.
+            self.problem = str(error)
