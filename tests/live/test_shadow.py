@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic, sleep
@@ -107,6 +108,42 @@ def test_quota_that_is_used_up_is_named(cluster: ShadowCluster, space: Callable[
         return any(w.reason is Reason.QUOTA and w.name.startswith("refused") for w in cluster.waits)
 
     within(named)
+
+
+def test_paused_kubelet_shows_as_lag_and_then_as_a_lost_node(
+    lab: Lab, cluster: ShadowCluster, eventually: Callable[..., Any]
+) -> None:
+    def node() -> tuple[int, int]:
+        nodes = cluster.observe().nodes
+        row = nodes.names.tolist().index("worker-3")
+        return int(nodes.heartbeat_lag_ms[row]), int(nodes.ready[row])
+
+    leases = ("get", "leases", "-n", "kube-node-lease", "-o", "name")
+    eventually(lambda: "worker-3" in lab.kubectl(*leases))  # a young node has not beaten yet
+    lab.signal("kubelet-worker-3", signal.SIGSTOP)
+    try:
+        within(lambda: node()[0] > 8_000)
+        within(lambda: node()[1] == 0)
+    finally:
+        lab.signal("kubelet-worker-3", signal.SIGCONT)
+    eventually(lambda: node()[1] == 1 and node()[0] < 8_000)
+
+
+def test_memory_growth_is_seen_before_and_after_the_kill(
+    cluster: ShadowCluster, space: Callable[..., None]
+) -> None:
+    arguments = ("--memory-mib=8", "--grow-mib-per-minute=240")
+    space(a_deployment("grower", arguments=arguments, limits={"memory": "64Mi", "cpu": "200m"}))
+    peaks: list[int] = []
+
+    def killed() -> bool:
+        pods = cluster.observe().pods
+        rows = [i for i, name in enumerate(pods.names) if name.startswith("grower-")]
+        peaks.extend(int(pods.memory_peak_mib[row]) for row in rows)
+        return any(int(pods.oom_kills[row]) > 0 for row in rows)
+
+    within(killed, 60)
+    assert max(peaks) > 20
 
 
 def test_loop_in_shadow_writes_nothing(

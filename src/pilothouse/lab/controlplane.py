@@ -151,7 +151,8 @@ def controller_manager(site: Site) -> Component:
                 root_ca_file=site.pki("ca.crt"),
                 cluster_signing_cert_file=site.pki("ca.crt"),
                 cluster_signing_key_file=site.pki("ca.key"),
-                # Short, so that what an autoscaler does shows within a test.
+                # Short, so that a lost node and what an autoscaler does show within a test.
+                node_monitor_grace_period="20s",
                 horizontal_pod_autoscaler_sync_period="5s",
                 horizontal_pod_autoscaler_cpu_initialization_period="20s",
                 horizontal_pod_autoscaler_initial_readiness_delay="5s",
