@@ -40,8 +40,8 @@ up: install web ## Set up, then run the loop on the simulator and serve the page
 	$(BIN)/pilothouse up $(ARGS)
 
 .PHONY: test
-test: install web lint test-web test-fast test-browser ## Set up, then run every check and test
-	@echo "make test: lint, types, imports, page, Python and browser tests passed."
+test: install web lint test-web test-fast test-browser test-live ## Set up, then run every check and test
+	@echo "make test: lint, types, imports, page, Python and browser tests passed; live tests as said above."
 
 ##@ Parts of them
 
@@ -96,7 +96,7 @@ test-web: $(if $(wildcard web/package.json),web/node_modules/.installed) ## Unit
 
 .PHONY: test-fast
 test-fast: install ## Python tests without the browser (ARGS="-k journal")
-	$(BIN)/pytest -q -n $(JOBS) -m "not browser" $(ARGS)
+	$(BIN)/pytest -q -n $(JOBS) -m "not browser and not live" $(ARGS)
 
 .PHONY: test-browser
 test-browser: install web chromium ## The page in a real browser
@@ -105,6 +105,18 @@ test-browser: install web chromium ## The page in a real browser
 .PHONY: chromium
 chromium:
 	@[ -n "$(CHROMIUM)" ] || $(MAKE) debian-package PACKAGE=chromium WHY="no chromium on PATH, and the browser tests need one"
+
+LAB_PACKAGES := containerd runc containernetworking-plugins iproute2 openssl mount prometheus
+
+.PHONY: test-live
+test-live: install lab-packages ## Tests on a real Kubernetes on this machine; root on Debian, else they say why not
+	@if [ "$$(id -u)" = 0 ] && [ "$$(uname -s)" = Linux ]; then $(BIN)/pilothouse lab build; fi
+	$(BIN)/pytest -q -m live tests/live $(ARGS)
+
+.PHONY: lab-packages
+lab-packages:
+	@if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && ! dpkg -s $(LAB_PACKAGES) >/dev/null 2>&1; then \
+	  $(MAKE) debian-package PACKAGE="$(LAB_PACKAGES)" WHY="the lab runs real kubelets"; fi
 
 # Debian's packages are the only thing here that is not from a language registry.
 .PHONY: debian-package

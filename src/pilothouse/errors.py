@@ -7,12 +7,16 @@
     │   ├── UnknownName
     │   ├── MissingFile
     │   ├── PortInUse
+    │   ├── LabUnavailable     this machine or what is on it cannot hold a lab
     │   └── JournalMismatch    the journal belongs to another run
     ├── JournalError           the record cannot be written or trusted
     │   ├── JournalUnwritable  full, read-only or broken disk: nothing may act
     │   ├── JournalCorrupt     the chain does not verify
     │   └── JournalTooNew      written by a newer schema
     ├── BackendError           the cluster or simulator did not answer as agreed
+    │   ├── ClusterUnreachable no answer, or not from whom we expected
+    │   ├── NotPermitted       the API server knows us and says no
+    │   └── LabFailed          a part of the lab did not come up or did not go away
     └── InternalError          a bug of ours
 
 Messages say what is wrong, what was given, and what is accepted or what to do.
@@ -58,6 +62,10 @@ class PortInUse(UserError):
     """The address to serve on is taken."""
 
 
+class LabUnavailable(UserError):
+    """This machine cannot hold a lab, or holds something that is in its way."""
+
+
 class JournalMismatch(UserError):
     """The journal was started with another seed, scenario or cluster."""
 
@@ -84,6 +92,18 @@ class BackendError(PilothouseError):
     """The cluster or the simulator did not answer as agreed."""
 
     exit_code = 4
+
+
+class ClusterUnreachable(BackendError):
+    """The API server gave no answer, or one that cannot be trusted."""
+
+
+class NotPermitted(BackendError):
+    """The API server knows us and says no; the message names the rule to add."""
+
+
+class LabFailed(BackendError):
+    """A part of the lab could not be built, did not come up or did not go away."""
 
 
 class InternalError(PilothouseError):

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from pilothouse.cli import config, control, explain, journal, scenarios, sim, up
+from pilothouse.cli import config, control, explain, journal, lab, scenarios, sim, up
 
 BUG_EXIT = 70
 
@@ -41,6 +41,7 @@ app.command("approve")(control.approve)
 app.command("scenarios")(scenarios.scenarios)
 app.add_typer(config.app, name="config")
 app.add_typer(sim.app, name="sim")
+app.add_typer(lab.app, name="lab")
 
 
 def _print_version(wanted: bool) -> None:

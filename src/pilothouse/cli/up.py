@@ -5,17 +5,21 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pilothouse.cli.live import LIVE
 from pilothouse.cli.output import AsJson
 
 if TYPE_CHECKING:
     from pilothouse.cli.page import Page
     from pilothouse.run import Backend, Report, Runner
     from pilothouse.settings import Settings
+
+    Watcher = Callable[[Report], None]  # told of every cycle after it is recorded
 
 
 def up(
@@ -34,9 +38,18 @@ def up(
     sim: Annotated[
         str | None, typer.Option(help="URL of a simulated cluster: pilothouse sim serve.")
     ] = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="Look at this live cluster, in shadow.")
+    ] = None,
+    namespaces: Annotated[
+        str, typer.Option(help="Of the live cluster, comma-separated; prefix* is allowed.")
+    ] = "*",
+    prometheus: Annotated[
+        str | None, typer.Option(help="URL to take usage from; metrics.k8s.io if none.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the loop on a simulated cluster and serve its page."""
+    """Run the loop on a simulated or a live cluster and serve its page."""
     from pilothouse.home import default_journal
     from pilothouse.settings import Settings
     from pilothouse.settings.file import load, with_overrides
@@ -51,10 +64,36 @@ def up(
         load(config) if config else Settings(),
         {key: value for key, value in given.items() if value is not None},
     )
-    path = journal or default_journal(settings.run.scenario, settings.run.seed)
+    cluster: Backend | None = _remote(sim)
+    watchers: list[Watcher] = []
+    if kubeconfig is not None:
+        _refuse_both(scenario, sim)
+        from pilothouse.cli.live import live_settings, open_cluster
+
+        name, live = open_cluster(kubeconfig, namespaces=namespaces, prometheus=prometheus)
+        settings = live_settings(settings, name)
+        cluster, watchers = live, [lambda report: live.comment(report.turn.decision)]
+    known = settings.run.scenario if kubeconfig is None else f"live-{settings.run.cluster}"
+    path = journal or default_journal(known, settings.run.seed)
     if journal is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-    _run(settings, path, cycles=cycles, serve=not no_serve, sim=sim, as_json=as_json)
+    _run(
+        settings,
+        path,
+        cycles=cycles,
+        serve=not no_serve,
+        cluster=cluster,
+        watchers=watchers,
+        as_json=as_json,
+    )
+
+
+def _refuse_both(scenario: str | None, sim: str | None) -> None:
+    from pilothouse.errors import UserError
+
+    for option, value in (("--scenario", scenario), ("--sim", sim)):
+        if value is not None:
+            raise UserError(f"Both --kubeconfig and {option} are given. Keep one.")
 
 
 def _run(
@@ -63,7 +102,8 @@ def _run(
     *,
     cycles: int | None,
     serve: bool,
-    sim: str | None,
+    cluster: Backend | None,
+    watchers: list[Watcher],
     as_json: bool,
 ) -> None:
     from contextlib import ExitStack
@@ -72,17 +112,22 @@ def _run(
     from pilothouse.run import Runner
     from pilothouse.scenarios import load as load_scenario
 
-    load_scenario(settings.run.scenario)  # a bad name is told before anything is created
+    live = cluster is not None and settings.run.scenario == LIVE
+    if not live:
+        load_scenario(settings.run.scenario)  # a bad name is told before anything is created
     with ExitStack() as stack:
+        if live and cluster is not None:
+            stack.callback(cluster.close)
         page = stack.enter_context(_page(settings)) if serve else None
         journal = stack.enter_context(Journal.open(path, settings=settings.journal))
-        runner = Runner(settings=settings, journal=journal, cluster=_remote(sim))
+        runner = Runner(settings=settings, journal=journal, cluster=cluster)
         if page is not None:
             typer.echo(f"Page     {page.open(runner)}")
+            watchers = [page.show, *watchers]
         typer.echo(f"Journal  {path}")
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager's stop
         try:
-            _walk(runner, page, cycles, settings.run.interval_wall_seconds, as_json)
+            _walk(runner, watchers, cycles, settings.run.interval_wall_seconds, as_json)
         except KeyboardInterrupt:
             typer.echo("Stopped; the same command goes on from here.", err=True)
         finally:
@@ -104,12 +149,12 @@ def _page(settings: Settings) -> Page:
 
 
 def _walk(
-    runner: Runner, page: Page | None, cycles: int | None, interval: float, as_json: bool
+    runner: Runner, watchers: list[Watcher], cycles: int | None, interval: float, as_json: bool
 ) -> None:
     due = time.monotonic()
     for report in runner.cycles(cycles):
-        if page is not None:
-            page.show(report)
+        for watch in watchers:
+            watch(report)
         typer.echo(_json_line(report) if as_json else _line(report))
         due = max(due + interval, time.monotonic() - interval)
         time.sleep(max(0.0, due - time.monotonic()))

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``pilothouse lab``: a real Kubernetes on this machine, up and down again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pilothouse.cli.output import AsJson, print_json, print_table
+
+if TYPE_CHECKING:
+    from pilothouse.lab import Lab
+    from pilothouse.lab.build import Progress
+
+app = typer.Typer(
+    help="A real Kubernetes on this machine: kubelets, containers, metrics. Needs root on Linux.",
+    no_args_is_help=True,
+)
+
+BinariesOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of release binaries to use instead of building.",
+        exists=True,
+        file_okay=False,
+    ),
+]
+
+
+@app.command()
+def up(
+    workers: Annotated[int, typer.Option(help="Real nodes.")] = 3,
+    fake_nodes: Annotated[int, typer.Option(help="Nodes that only pretend, by kwok.")] = 0,
+    prometheus: Annotated[
+        bool, typer.Option("--prometheus", help="Also run Prometheus over all of it.")
+    ] = False,
+    worker_cpu: Annotated[
+        int | None, typer.Option(help="Millicores of each worker; an equal share if none.")
+    ] = None,
+    worker_memory: Annotated[
+        int | None, typer.Option(help="MiB of each worker; an equal share if none.")
+    ] = None,
+    binaries: BinariesOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring a cluster up; the first time its parts are built, which takes minutes."""
+    from pilothouse.lab import Wish
+
+    lab = _lab()
+    wish = Wish(
+        workers=workers,
+        fake_nodes=fake_nodes,
+        prometheus=prometheus,
+        worker_cpu_millicores=worker_cpu,
+        worker_memory_mib=worker_memory,
+        binaries=binaries,
+    )
+    with _building() as progress:
+        lab.up(wish, say=_say, progress=progress)
+    _show(lab, as_json)
+
+
+@app.command()
+def build(binaries: BinariesOption = None) -> None:
+    """Only build the parts, or take them from a folder."""
+    lab = _lab()
+    with _building() as progress:
+        made = lab.build(given=binaries, progress=progress)
+    print_table([(name, origin) for name, origin in sorted(made.origin.items())])
+
+
+@app.command()
+def status(as_json: AsJson = False) -> None:
+    """Say what runs, which nodes are ready and where the kubeconfig is."""
+    _show(_lab(), as_json)
+
+
+@app.command()
+def exercise(
+    scenario: Annotated[str, typer.Argument(help="See: pilothouse scenarios.")],
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same deck.")] = 0,
+    pace: Annotated[
+        float, typer.Option(min=0.1, max=100, help="10: ten times as fast as written.")
+    ] = 1.0,
+) -> None:
+    """Put the lab under a scenario's stimuli, one deck long; everything is taken back."""
+    from pilothouse.lab.exercise import Exercise, deal
+    from pilothouse.scenarios import load
+
+    for line in Exercise(_lab()).run(deal(load(scenario), seed, pace=pace)):
+        typer.echo(line)
+
+
+@app.command()
+def down(
+    keep_logs: Annotated[
+        bool, typer.Option("--keep-logs", help="Keep the logs and the audit log.")
+    ] = False,
+) -> None:
+    """Take everything away, also what a crash left behind. Built parts stay."""
+    _lab().down(keep_logs=keep_logs)
+    typer.echo("The lab is gone.")
+
+
+def _lab() -> Lab:
+    from pilothouse.home import home
+    from pilothouse.lab import Lab
+
+    return Lab(home() / "lab")
+
+
+def _say(text: str) -> None:
+    typer.echo(f"lab: {text}", err=True)
+
+
+@contextmanager
+def _building() -> Iterator[Progress]:
+    """A bar where somebody watches; elsewhere a line every tenth of the way."""
+    import sys
+
+    if not sys.stderr.isatty():
+        yield _lines()
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        tasks = {}
+
+        def advance(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total or None)
+            bar.update(tasks[what], completed=done, total=total or None)
+
+        yield advance
+
+
+def _lines() -> Progress:
+    said: dict[str, int] = {}
+
+    def advance(what: str, done: int, total: int) -> None:
+        tenth = 10 * done // total if total else 0
+        if said.get(what) != tenth:
+            said[what] = tenth
+            share = f" {10 * tenth} % of {total} packages" if total else ""
+            typer.echo(f"lab: {what}{share}", err=True)
+
+    return advance
+
+
+def _show(lab: Lab, as_json: bool) -> None:
+    found = lab.status()
+    if as_json:
+        print_json(found)
+        return
+    if found["state"] in ("down", "remains"):
+        rest = f": {found['remains']}" if found["remains"] else ""
+        typer.echo(f"State       {found['state']}{rest}")
+        return
+    rows: list[tuple[str, ...]] = [("State", found["state"]), ("Kubeconfig", found["kubeconfig"])]
+    rows += [("Prometheus", found["prometheus"] or "none"), ("Logs", found["logs"])]
+    rows += [("Problem", found["problem"])] if found["problem"] else []
+    rows += [("Came up in", f"{found['came_up_in_seconds']} s")]
+    for component in found["components"]:
+        rows.append((component["name"], f"{component['state']} (pid {component['pid']})"))
+    real = [n for n in found["nodes"] if n["kind"] != "fake"]
+    for node in real:
+        ready = "ready" if node["ready"] else "not ready"
+        rows.append((node["name"], f"{ready}, {node['cpu']} cpu, {node['memory']}"))
+    fakes = [n for n in found["nodes"] if n["kind"] == "fake"]
+    if fakes:
+        rows.append(("fake nodes", f"{sum(n['ready'] for n in fakes)} of {len(fakes)} ready"))
+    print_table(rows)

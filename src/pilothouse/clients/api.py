@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests to one API server, and what its refusals mean in words."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import httpx2
+import msgspec
+
+from pilothouse import __version__
+from pilothouse.clients.access import Access
+from pilothouse.errors import BackendError, ClusterUnreachable, NotPermitted
+
+ANSWER_SECONDS = 10.0
+
+
+class ExpiredError(BackendError):
+    """410: what we asked to go on from is no longer kept. The only cure is to list again."""
+
+
+class _Details(msgspec.Struct):
+    retryAfterSeconds: int = 0  # noqa: N815
+
+
+class Status(msgspec.Struct):
+    """The API server's own error shape."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: _Details | None = None
+
+
+class Api:
+    """One API server. Connections are reused; a closed one is no error but a reason to reopen."""
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        self._client = httpx2.AsyncClient(
+            base_url=access.server,
+            verify=access.tls(),
+            timeout=httpx2.Timeout(ANSWER_SECONDS, connect=3.0),
+            limits=httpx2.Limits(max_connections=64, max_keepalive_connections=8),
+            headers={"User-Agent": f"pilothouse/{__version__}", "Accept": "application/json"},
+            trust_env=False,  # a cluster is never reached through somebody's proxy by accident
+        )
+
+    async def get(self, path: str, parameters: Mapping[str, str | int] | None = None) -> bytes:
+        try:
+            answer = await self._client.get(
+                path, params=dict(parameters or {}), headers=self.access.headers()
+            )
+        except httpx2.HTTPError as error:
+            raise self._unreachable(error) from error
+        self._check(answer.status_code, path, answer.content)
+        return answer.content
+
+    async def post(self, path: str, body: bytes, *, audit_id: str) -> bytes:
+        """Create an object; the API server's audit log keeps ``audit_id``."""
+        headers = self.access.headers() | {
+            "Content-Type": "application/json",
+            "Audit-ID": audit_id,
+        }
+        try:
+            answer = await self._client.post(path, content=body, headers=headers)
+        except httpx2.HTTPError as error:
+            raise self._unreachable(error) from error
+        self._check(answer.status_code, path, answer.content, verb="create")
+        return answer.content
+
+    @asynccontextmanager
+    async def lines(
+        self, path: str, parameters: Mapping[str, str | int], *, silence_seconds: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """A stream of lines; silence longer than ``silence_seconds`` ends it with an error."""
+        timeout = httpx2.Timeout(ANSWER_SECONDS, connect=3.0, read=silence_seconds)
+        try:
+            async with self._client.stream(
+                "GET",
+                path,
+                params=dict(parameters),
+                headers=self.access.headers(),
+                timeout=timeout,
+            ) as answer:
+                if answer.status_code != 200:
+                    self._check(answer.status_code, path, await answer.aread())
+                yield _split(answer.aiter_bytes())
+        except httpx2.HTTPError as error:
+            raise self._unreachable(error) from error
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    def _unreachable(self, error: httpx2.HTTPError) -> ClusterUnreachable:
+        reason = str(error) or type(error).__name__
+        return ClusterUnreachable(f"{self.access.server} did not answer: {reason}.")
+
+    def _check(self, code: int, path: str, body: bytes, *, verb: str = "") -> None:
+        if code in (200, 201):
+            return
+        status = _status(body, code)
+        if code == 410:
+            raise ExpiredError(status.message or "The resource version is too old.")
+        if code == 401:
+            raise NotPermitted(
+                f"{self.access.server} does not know us (401): the token or certificate of "
+                f'context "{self.access.context}" is wrong or has expired. Renew it.'
+            )
+        if code == 403:
+            raise NotPermitted(f"{_rule(path, verb)} ({status.message or 'forbidden'})")
+        raise BackendError(
+            f"{self.access.server}{path} answered {code}: {status.message or 'no reason given'}."
+        )
+
+
+def _rule(path: str, verb: str) -> str:
+    """The role rule that a refused request needs."""
+    words = path.strip("/").split("/")
+    core = words[0] == "api"
+    group = "" if core else words[1] if len(words) > 1 else ""
+    resource = words[-1]
+    verbs = f'["{verb}"]' if verb else '["list", "watch"]'
+    return (
+        f"Not allowed to {verb or 'read'} {resource}. Add to the role: "
+        f'apiGroups: ["{group}"], resources: ["{resource}"], verbs: {verbs}.'
+    )
+
+
+def _status(body: bytes, code: int) -> Status:
+    try:
+        return msgspec.json.decode(body, type=Status)
+    except msgspec.MsgspecError:
+        return Status(code=code, message=body[:200].decode(errors="replace").strip())
+
+
+async def _split(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Whole lines from pieces of any size; a half line at the end of a stream is dropped."""
+    rest = b""
+    async for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            if line:
+                yield line

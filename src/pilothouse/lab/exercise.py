@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drives a scenario's stimuli against the lab: real pods, real quotas, real dead kubelets.
+
+The simulator and the lab read the same scenario files. What a stimulus means here is beside each
+of its makers; the same seed deals the same deck. Everything lives in one namespace of its own and
+is made under an identity of its own, so the audit log never mixes it up with Pilothouse.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pilothouse.errors import UnknownName
+from pilothouse.lab.image import WORKLOAD_IMAGE
+from pilothouse.lab.lab import Lab
+from pilothouse.scenarios import Scenario
+from pilothouse.scenarios.scenario import Range, StimulusKind
+
+NAMESPACE = "pilothouse-exercise"  # made with the lab, as is the role that is bound to it
+IDENTITY = "exerciser"
+LABEL = "pilothouse.dev/stimulus"
+MEMORY_LIMIT_MIB = 96
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One stimulus, dealt."""
+
+    number: int
+    kind: StimulusKind
+    at_seconds: int
+    duration_seconds: int
+    magnitude: int  # unit as in the kind's declaration
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}-{self.number}"
+
+
+def deal(scenario: Scenario, seed: int, *, pace: float = 1.0) -> list[Step]:
+    """The first deck of a scenario, in order of time; ``pace`` 10 runs it ten times as fast."""
+    cards = [s for s in scenario.exerciser.stimuli for _ in range(s.count)]
+    length = _draw(scenario.exerciser.deck_seconds, seed, "deck", 0)
+    warmup = scenario.exerciser.warmup_seconds
+    order = sorted(range(len(cards)), key=lambda i: _word(seed, "order", i))
+    gap = (length - warmup) / max(len(cards), 1)
+    steps = []
+    for turn, index in enumerate(order):
+        card = cards[index]
+        lasts = card.tuning.get("duration_seconds", Range(120, 120))
+        size = card.tuning.get("magnitude", Range(0, 0))
+        steps.append(
+            Step(
+                number=turn + 1,
+                kind=card.kind,
+                at_seconds=int((warmup + turn * gap) / pace),
+                duration_seconds=max(int(_draw(lasts, seed, "duration", index) / pace), 1),
+                magnitude=_draw(size, seed, "magnitude", index),
+            )
+        )
+    return steps
+
+
+def _word(seed: int, what: str, index: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}/{what}/{index}".encode()).digest()[:8])
+
+
+def _draw(range_: Range, seed: int, what: str, index: int) -> int:
+    return range_.low + _word(seed, what, index) % (range_.high - range_.low + 1)
+
+
+def objects(step: Step, *, worker_millicores: int, workers: int) -> list[Object]:
+    """What a stimulus creates; empty for those that work on nodes."""
+    makers: dict[StimulusKind, Callable[[], list[Object]]] = {
+        StimulusKind.MEMORY_GROWTH: lambda: [
+            _deployment(
+                step,
+                arguments=[
+                    f"--grow-mib-per-minute={max(step.magnitude * MEMORY_LIMIT_MIB // 1000, 1)}"
+                ],
+                limits={"memory": f"{MEMORY_LIMIT_MIB}Mi"},
+            )
+        ],
+        StimulusKind.CPU_SATURATION: lambda: [_burner(step)],
+        StimulusKind.FLAPPING_LOAD: lambda: [_burner(step)],
+        StimulusKind.NOISY_NEIGHBOR: lambda: [
+            _deployment(
+                step, replicas=step.magnitude, arguments=[f"--burn-millicores={worker_millicores}"]
+            )
+        ],
+        StimulusKind.UNSCHEDULABLE_SELECTOR: lambda: [
+            _deployment(step, replicas=step.magnitude, selector={"pilothouse.dev/zone": "nowhere"})
+        ],
+        StimulusKind.QUEUE_SURGE: lambda: [
+            _job(step, pods=max(step.magnitude * worker_millicores * workers // 100_000, 1))
+        ],
+    }
+    return makers.get(step.kind, list)()
+
+
+def _pod_template(
+    step: Step,
+    *,
+    arguments: list[str],
+    millicores: int,
+    limits: dict[str, str],
+    selector: dict[str, str],
+    once: bool,
+) -> Object:
+    labels = {"app": step.name, LABEL: str(step.kind)}
+    container = {
+        "name": "workload",
+        "image": WORKLOAD_IMAGE,
+        "imagePullPolicy": "Never",
+        "args": ["serve", "--memory-mib=16", *arguments],
+        "resources": {
+            "requests": {"cpu": f"{millicores}m", "memory": "32Mi"},
+            "limits": limits,
+        },
+    }
+    return {
+        "metadata": {
+            "labels": labels,
+            "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": "8000"},
+        },
+        "spec": {
+            "restartPolicy": "Never" if once else "Always",
+            "terminationGracePeriodSeconds": 2,
+            "nodeSelector": selector,
+            "containers": [container],
+        },
+    }
+
+
+def _deployment(
+    step: Step,
+    *,
+    arguments: list[str] | None = None,
+    replicas: int = 1,
+    millicores: int = 20,
+    limits: dict[str, str] | None = None,
+    selector: dict[str, str] | None = None,
+) -> Object:
+    template = _pod_template(
+        step,
+        arguments=arguments or [],
+        millicores=millicores,
+        limits=limits or {},
+        selector=selector or {},
+        once=False,
+    )
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _meta(step),
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": step.name}},
+            "template": template,
+        },
+    }
+
+
+def _burner(step: Step) -> Object:
+    """A service that asks for a tenth of a core and uses what the magnitude says of it."""
+    burn = step.magnitude * 100 // 1000
+    return _deployment(step, arguments=[f"--burn-millicores={burn}"], millicores=100)
+
+
+def _job(step: Step, *, pods: int) -> Object:
+    """Batch pods of a tenth of a core each: together they ask for what the magnitude says."""
+    template = _pod_template(
+        step,
+        arguments=["--burn-millicores=50"],
+        millicores=100,
+        limits={},
+        selector={},
+        once=True,
+    )
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _meta(step),
+        "spec": {
+            "parallelism": pods,
+            "completions": pods,
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": step.duration_seconds,
+            "ttlSecondsAfterFinished": 5,
+            "template": template,
+        },
+    }
+
+
+def _meta(step: Step) -> Object:
+    return {"name": step.name, "namespace": NAMESPACE, "labels": {LABEL: str(step.kind)}}
+
+
+class Exercise:
+    """One run of a deck. ``run`` yields what begins and ends, and cleans up however it ends."""
+
+    def __init__(
+        self,
+        lab: Lab,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._lab = lab
+        self._clock = clock
+        self._sleep = sleep
+        self._workers = lab.workers()
+
+    def run(self, steps: list[Step]) -> Iterator[str]:
+        began = self._clock()
+        moments = sorted(
+            [(s.at_seconds, 1, s) for s in steps]
+            + [(s.at_seconds + s.duration_seconds, 0, s) for s in steps],
+            key=lambda moment: (moment[0], moment[1], moment[2].number),
+        )
+        open_steps: dict[int, Step] = {}
+        try:
+            for at, begins, step in moments:
+                self._sleep(max(began + at - self._clock(), 0))
+                if begins:
+                    open_steps[step.number] = step
+                    yield f"{at:>5} s  {step.name} begins, {self.begin(step)}"
+                else:
+                    open_steps.pop(step.number, None)
+                    self.end(step)
+                    yield f"{at:>5} s  {step.name} ends"
+        finally:
+            for step in open_steps.values():
+                self.end(step)
+
+    def begin(self, step: Step) -> str:
+        """Start a stimulus; says in words what it is here."""
+        share = self._workers[0].cpu_millicores if self._workers else 1000
+        made = objects(step, worker_millicores=share, workers=max(len(self._workers), 1))
+        for thing in made:
+            self._lab.apply(json.dumps(thing), identity=IDENTITY)
+        if made:
+            return f"{made[0]['kind']} {NAMESPACE}/{step.name}"
+        worker = self._victim(step)
+        if step.kind is StimulusKind.NODE_DEGRADATION:
+            self._lab.squeeze(worker, share // 4)
+            self._lab.signal(f"kubelet-{worker}", signal.SIGSTOP)
+            return f"{worker} has a quarter of its quota and its kubelet is paused"
+        if step.kind is StimulusKind.SUDDEN_NODE_LOSS:
+            self._lab.kill(f"kubelet-{worker}")
+            return f"the kubelet of {worker} is dead"
+        if step.kind in (StimulusKind.IDLE, StimulusKind.LIGHT):
+            return "nothing is done"
+        raise UnknownName.among(
+            "stimulus of the lab", str(step.kind), [str(k) for k in StimulusKind]
+        )
+
+    def end(self, step: Step) -> None:
+        """Take a stimulus back."""
+        worker = self._victim(step)
+        if step.kind is StimulusKind.NODE_DEGRADATION:
+            self._lab.signal(f"kubelet-{worker}", signal.SIGCONT)
+            self._lab.squeeze(worker, self._workers[0].cpu_millicores)
+        elif step.kind is StimulusKind.SUDDEN_NODE_LOSS:
+            self._lab.restart(f"kubelet-{worker}")
+        else:
+            selector = f"{LABEL}={step.kind}"
+            self._lab.kubectl(
+                *("delete", "deployments,jobs", "-n", NAMESPACE, "-l", selector),
+                "--wait=false",
+                identity=IDENTITY,
+            )
+
+    def _victim(self, step: Step) -> str:
+        return self._workers[step.number % len(self._workers)].name if self._workers else ""

@@ -1,0 +1,449 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A live cluster as snapshots: the caches and the usage source, turned into columns.
+
+The cluster clock counts seconds since the ``kube-system`` namespace was made, so it goes on across
+restarts of ours. Uids are that creation time and a digest of Kubernetes' uid: ascending, never
+repeated, the same for every observer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pilothouse.clients.metrics import Sample, Usage
+from pilothouse.clients.quantity import mebibytes, millicores
+from pilothouse.clients.resources import Budget, Meta, Node, Pod
+from pilothouse.clients.store import Store
+from pilothouse.domain import (
+    Gate,
+    NamespaceTable,
+    NodeTable,
+    Phase,
+    PodTable,
+    Power,
+    Snapshot,
+    Source,
+    WorkloadKind,
+    WorkloadTable,
+    ZoneTable,
+)
+from pilothouse.observe import pending
+from pilothouse.observe.pending import Wait
+from pilothouse.observe.pods import PodFacts, facts, is_finished
+from pilothouse.observe.usage import UsagePoll
+from pilothouse.observe.workloads import Owned, alone, owner_uid, owners
+
+ZONE = "topology.kubernetes.io/zone"
+OBJECTIVE = "pilothouse.dev/latency-objective-ms"
+MANAGED = "pilothouse.dev/managed"
+PROTECTED = ("kube-*", "pilothouse-system")
+NO_SAMPLE_SECONDS = 3600  # age shown for usage that was never measured
+QUOTA_SECONDS = 60.0
+# 80 W idle, 120 W for the processor, 60 W for memory: a formula, labelled modelled.
+IDLE_WATTS, CPU_WATTS, MEMORY_WATTS = 80, 120, 60
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What a pod object does not say about its own past."""
+
+    restarts: int = 0
+    oom_kills: int = 0
+    peak_mib: int = 0
+
+
+@dataclass(slots=True)
+class Observer:
+    """Builds snapshots. It remembers rows by object version, and peaks by pod."""
+
+    store: Store
+    usage: UsagePoll
+    cluster: str
+    namespaces: tuple[str, ...] = ("*",)  # patterns of what is looked at
+    now: Callable[[], float] = time.time
+    waits: list[Wait] = field(default_factory=list)  # of the last snapshot
+    _rows: dict[str, PodFacts] = field(default_factory=dict)
+    _memories: dict[str, _Memory] = field(default_factory=dict)
+    _uids: dict[str, int] = field(default_factory=dict)
+    _epoch: float = 0.0
+
+    def clock_seconds(self) -> int:
+        return int(self.now() - self._start())
+
+    def _start(self) -> float:
+        if not self._epoch:
+            made = [
+                n.metadata.creation_timestamp
+                for n in self.store.namespaces()
+                if n.metadata.name == "kube-system"
+            ]
+            self._epoch = made[0].timestamp() if made and made[0] else self.now()
+        return self._epoch
+
+    def observe(self) -> Snapshot:
+        """The cluster as the caches know it, with the age of everything."""
+        now = self.now()
+        usage = self.usage.latest
+        spaces = [n for n in self.store.namespaces() if self._is_watched(n.metadata.name)]
+        spaces.sort(key=lambda n: self._uid(n.metadata))
+        space_rows = {n.metadata.name: i for i, n in enumerate(spaces)}
+        nodes = sorted(self.store.nodes(), key=lambda n: self._uid(n.metadata))
+        node_rows = {n.metadata.name: i for i, n in enumerate(nodes)}
+        pods = [
+            p
+            for p in self.store.pods()
+            if p.metadata.namespace in space_rows and not is_finished(p)
+        ]
+        pods.sort(key=lambda p: self._uid(p.metadata))
+        owned, above = self._owners()
+        for pod in pods:
+            uid = owner_uid(pod, above)
+            if uid not in owned:
+                owned[uid] = alone(pod)
+        works = [o for o in owned.items() if o[1].meta.namespace in space_rows]
+        works.sort(key=lambda o: self._uid(o[1].meta))
+        work_rows = {uid: i for i, (uid, _) in enumerate(works)}
+        known = [self._facts(pod) for pod in pods]
+        self._classify(pods, now)
+        pod_table = self._pods(pods, known, above, work_rows, node_rows, usage, now)
+        return Snapshot(
+            cluster=self.cluster,
+            taken_seconds=self.clock_seconds(),
+            nodes=self._nodes(nodes, usage, now),
+            pods=_lost(pod_table, nodes),
+            workloads=self._workloads(works, space_rows, pod_table, known),
+            namespaces=self._namespaces(spaces),
+            zones=_zones(nodes),
+            sources=self._sources(nodes, usage, now),
+        )
+
+    def _is_watched(self, name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in self.namespaces)
+
+    def _uid(self, meta: Meta) -> int:
+        known = self._uids.get(meta.uid)
+        if known is None:
+            made = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
+            # Before the cluster's start cannot be; the mask keeps a lying clock from overflowing.
+            seconds = max(int(made - self._start()), 0) & 0x7FFF_FFFF
+            digest = hashlib.blake2b(meta.uid.encode(), digest_size=4).digest()
+            known = self._uids[meta.uid] = (seconds << 32) | int.from_bytes(digest)
+        return known
+
+    def _owners(self) -> tuple[dict[str, Owned], dict[str, str]]:
+        of = self.store.workloads
+        return owners(
+            of("deployments"), of("statefulsets"), of("daemonsets"), of("jobs"), of("replicasets")
+        )
+
+    def _facts(self, pod: Pod) -> PodFacts:
+        row = self._rows.get(pod.metadata.uid)
+        if row is None or row.version != pod.metadata.resource_version:
+            row = self._rows[pod.metadata.uid] = facts(pod)
+        return row
+
+    def _classify(self, pods: Sequence[Pod], now: float) -> None:
+        events = self.store.events()
+        scaling = pending.scaling_for(events)
+        found = [
+            pending.classify(p, scaling) for p in pods if p.metadata.deletion_timestamp is None
+        ]
+        self.waits = [w for w in found if w is not None]
+        self.waits += pending.quota_waits(events, now, QUOTA_SECONDS)
+
+    # Tables
+
+    def _pods(
+        self,
+        pods: Sequence[Pod],
+        known: Sequence[PodFacts],
+        above: Mapping[str, str],
+        work_rows: Mapping[str, int],
+        node_rows: Mapping[str, int],
+        usage: Usage,
+        now: float,
+    ) -> PodTable:
+        causes = {(w.namespace, w.name): int(pending.cause_of(w)) for w in self.waits}
+        start = self._start()
+        samples = [usage.pods.get((p.metadata.namespace, p.metadata.name)) for p in pods]
+        memories = [
+            self._remember(p.metadata.uid, f, s)
+            for p, f, s in zip(pods, known, samples, strict=True)
+        ]
+        self._forget({p.metadata.uid for p in pods})
+        return PodTable(
+            uid=_longs(self._uid(p.metadata) for p in pods),
+            names=_names(p.metadata.name for p in pods),
+            workload=_ints(work_rows[owner_uid(p, above)] for p in pods),
+            node=_ints(node_rows.get(p.spec.node_name, -1) for p in pods),
+            phase=_ints(f.phase for f in known),
+            pending_cause=_ints(
+                causes.get((p.metadata.namespace, p.metadata.name), 0)
+                if f.phase == Phase.PENDING
+                else 0
+                for p, f in zip(pods, known, strict=True)
+            ),
+            created_seconds=_ints(max(int(f.created - start), 0) for f in known),
+            since_seconds=_ints(min(max(int(f.since - start), 0), int(now - start)) for f in known),
+            cpu_request_millicores=_ints(f.cpu_request for f in known),
+            cpu_limit_millicores=_ints(f.cpu_limit for f in known),
+            cpu_used_millicores=_ints(s.cpu_millicores if s else 0 for s in samples),
+            memory_request_mib=_ints(f.memory_request for f in known),
+            memory_limit_mib=_ints(f.memory_limit for f in known),
+            memory_used_mib=_ints(s.memory_mib if s else 0 for s in samples),
+            memory_peak_mib=_ints(m.peak_mib for m in memories),
+            restarts=_ints(f.restarts for f in known),
+            oom_kills=_ints(m.oom_kills for m in memories),
+            evictable=_ints(f.evictable for f in known),
+        )
+
+    def _remember(self, uid: str, row: PodFacts, sample: Sample | None) -> _Memory:
+        memory = self._memories.get(uid)
+        if memory is None:
+            memory = self._memories[uid] = _Memory(row.restarts, int(row.last_oom))
+        if row.restarts > memory.restarts:
+            memory.oom_kills += int(row.last_oom)
+            memory.restarts, memory.peak_mib = row.restarts, 0
+        if sample is not None:
+            memory.peak_mib = max(memory.peak_mib, sample.memory_mib)
+        return memory
+
+    def _forget(self, alive: set[str]) -> None:
+        for known in (self._rows, self._memories):
+            for uid in known.keys() - alive:
+                del known[uid]
+
+    def _nodes(self, nodes: Sequence[Node], usage: Usage, now: float) -> NodeTable:
+        zones = {name: i for i, name in enumerate(_zone_names(nodes))}
+        rows = {n.metadata.name: i for i, n in enumerate(nodes)}
+        requested = np.zeros((3, len(nodes)), dtype=np.int64)
+        for pod in self.store.pods():  # of every namespace: a node is full of other people's too
+            row = rows.get(pod.spec.node_name, -1)
+            if row >= 0 and not is_finished(pod):
+                known = self._rows.get(pod.metadata.uid) or facts(pod)
+                requested[:, row] += (known.cpu_request, known.memory_request, 1)
+        cpu = _ints(millicores(n.status.allocatable.get("cpu", "0")) for n in nodes)
+        memory = _ints(mebibytes(n.status.allocatable.get("memory", "0")) for n in nodes)
+        samples = [usage.nodes.get(n.metadata.name) for n in nodes]
+        used = _ints(s.cpu_millicores if s else 0 for s in samples)
+        held = _ints(s.memory_mib if s else 0 for s in samples)
+        lags = self._heartbeat_lags(now)
+        ready = _ints(int(_is_ready(n)) for n in nodes)
+        return NodeTable(
+            uid=_longs(self._uid(n.metadata) for n in nodes),
+            names=_names(n.metadata.name for n in nodes),
+            zone=_ints(zones[n.metadata.labels.get(ZONE, "")] for n in nodes),
+            cpu_capacity_millicores=cpu,
+            memory_capacity_mib=memory,
+            cpu_requested_millicores=requested[0].astype(np.int32),
+            memory_requested_mib=requested[1].astype(np.int32),
+            cpu_used_millicores=used,
+            memory_used_mib=held,
+            pods=requested[2].astype(np.int32),
+            ready=ready,
+            tainted=_ints(int(_keeps_off(n)) for n in nodes),
+            power=_ints(int(Power.AWAKE if r else Power.DEAD) for r in ready.tolist()),
+            frequency_permille=np.full(len(nodes), 1000, dtype=np.int32),
+            latency_ms=np.zeros(len(nodes), dtype=np.int32),
+            errors_per_minute=np.zeros(len(nodes), dtype=np.int32),
+            heartbeat_lag_ms=_ints(lags.get(n.metadata.name, 0) for n in nodes),
+            power_watts=_watts(used, cpu, held, memory, ready),
+            age_seconds=_ints(_age(s, now) for s in samples),
+        )
+
+    def _heartbeat_lags(self, now: float) -> dict[str, int]:
+        """How late each kubelet's heartbeat is; it renews four times per lease."""
+        lags = {}
+        for lease in self.store.leases():
+            if lease.spec.renew_time is not None:
+                due = lease.spec.renew_time.timestamp() + lease.spec.lease_duration_seconds / 4
+                lags[lease.metadata.name] = min(max(int(1000 * (now - due)), 0), 2**31 - 1)
+        return lags
+
+    def _workloads(
+        self,
+        works: Sequence[tuple[str, Owned]],
+        space_rows: Mapping[str, int],
+        pods: PodTable,
+        known: Sequence[PodFacts],
+    ) -> WorkloadTable:
+        count = len(works)
+        running = np.bincount(pods.workload[pods.phase == Phase.RUNNING], minlength=count)
+        wanted = np.bincount(pods.workload, minlength=count)
+        used = np.bincount(pods.workload, weights=pods.cpu_used_millicores, minlength=count)
+        asked = np.bincount(pods.workload, weights=pods.cpu_request_millicores, minlength=count)
+        scaled = {
+            (a.metadata.namespace, a.spec.scale_target_ref.kind, a.spec.scale_target_ref.name)
+            for a in self.store.autoscalers()
+        }
+        floors = _floors(self.store.budgets())
+        owned = [o for _, o in works]
+        # Kinds without a replica count of their own are as large as the pods they have.
+        desired = [
+            int(wanted[i]) if o.kind in ("DaemonSet", "Pod") else o.desired
+            for i, o in enumerate(owned)
+        ]
+        minimum = [_floor(o, floors) for o in owned]
+        objective = [_objective(o.meta) for o in owned]
+        short = [int(running[i]) < minimum[i] for i in range(count)]
+        return WorkloadTable(
+            uid=_longs(self._uid(o.meta) for o in owned),
+            names=_names(o.meta.name for o in owned),
+            namespace=_ints(space_rows[o.meta.namespace] for o in owned),
+            kind=_ints(
+                int(WorkloadKind.BATCH if o.kind == "Job" else WorkloadKind.SERVICE) for o in owned
+            ),
+            priority=_priorities(count, pods, known),
+            replicas_baseline=_ints(desired),
+            replicas_desired=_ints(desired),
+            replicas_ready=running.astype(np.int32),
+            min_available=_ints(minimum),
+            autoscaled=_ints(int((o.meta.namespace, o.kind, o.meta.name) in scaled) for o in owned),
+            latency_ms=np.zeros(count, dtype=np.int32),
+            latency_objective_ms=_ints(objective),
+            load_permille=_ints(
+                int(1000 * u / a) if a else 0 for u, a in zip(used, asked, strict=True)
+            ),
+            in_violation=_ints(map(int, short)),
+        )
+
+    def _namespaces(self, spaces: Sequence[Any]) -> NamespaceTable:
+        metas: list[Meta] = [n.metadata for n in spaces]
+        protected = [any(fnmatchcase(m.name, p) for p in PROTECTED) for m in metas]
+        return NamespaceTable(
+            uid=_longs(self._uid(m) for m in metas),
+            names=_names(m.name for m in metas),
+            managed=_ints(
+                int(m.labels.get(MANAGED) == "true" and not kept)
+                for m, kept in zip(metas, protected, strict=True)
+            ),
+            protected=_ints(map(int, protected)),
+            gate=np.full(len(metas), int(Gate.OPEN), dtype=np.int32),
+        )
+
+    def _sources(self, nodes: Sequence[Node], usage: Usage, now: float) -> tuple[Source, ...]:
+        health = self.store.health()
+        found = [
+            Source(
+                name=h.name,
+                age_seconds=_seconds(h.age_seconds),
+                completeness_permille=1000 if h.synced else 0,
+            )
+            for h in health
+        ]
+        answered = [usage.nodes.get(n.metadata.name) for n in nodes if _is_ready(n)]
+        ages = [now - s.at for s in answered if s]
+        share = 1000 * len(ages) // len(answered) if answered else 1000
+        oldest = max(ages, default=float(NO_SAMPLE_SECONDS)) if answered else 0.0
+        metrics = Source(name="metrics", age_seconds=_seconds(oldest), completeness_permille=share)
+        return (*found, metrics)
+
+
+def _lost(pods: PodTable, nodes: Sequence[Node]) -> PodTable:
+    """A pod whose node is gone or silent serves nobody, whatever its last status says."""
+    silent = np.array([not _is_ready(n) for n in nodes] + [False], dtype=bool)
+    lost = silent[pods.node] & (pods.phase == Phase.RUNNING)
+    pods.phase[lost] = int(Phase.FAILED)
+    return pods
+
+
+def _is_ready(node: Node) -> bool:
+    return any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
+
+
+def _keeps_off(node: Node) -> bool:
+    hard = any(t.effect in ("NoSchedule", "NoExecute") for t in node.spec.taints)
+    return node.spec.unschedulable or hard
+
+
+def _zone_names(nodes: Sequence[Node]) -> list[str]:
+    return sorted({n.metadata.labels.get(ZONE, "") for n in nodes}) or [""]
+
+
+def _zones(nodes: Sequence[Node]) -> ZoneTable:
+    """Names only: what energy costs here nobody told us."""
+    names = _zone_names(nodes)
+    unknown = np.zeros(len(names), dtype=np.int32)
+    return ZoneTable(
+        uid=_longs(range(len(names))),
+        names=_names(names),
+        price_micros_per_kwh=unknown,
+        carbon_grams_per_kwh=unknown.copy(),
+    )
+
+
+def _watts(
+    used: NDArray[np.int32],
+    cpu: NDArray[np.int32],
+    held: NDArray[np.int32],
+    memory: NDArray[np.int32],
+    ready: NDArray[np.int32],
+) -> NDArray[np.int32]:
+    busy = np.clip(used / np.maximum(cpu, 1), 0, 1)
+    full = np.clip(held / np.maximum(memory, 1), 0, 1)
+    watts = np.rint(IDLE_WATTS + CPU_WATTS * busy + MEMORY_WATTS * full).astype(np.int32)
+    return np.where(ready == 1, watts, 0).astype(np.int32)
+
+
+def _floors(budgets: Iterable[Budget]) -> list[tuple[str, Mapping[str, str], int]]:
+    return [
+        (b.metadata.namespace, b.spec.selector.match_labels, b.status.desired_healthy)
+        for b in budgets
+        if b.spec.selector.match_labels
+    ]
+
+
+def _floor(owned: Owned, floors: Sequence[tuple[str, Mapping[str, str], int]]) -> int:
+    """The strictest disruption budget that covers a workload's pods."""
+    return max(
+        (
+            floor
+            for namespace, labels, floor in floors
+            if namespace == owned.meta.namespace and labels.items() <= owned.labels.items()
+        ),
+        default=0,
+    )
+
+
+def _objective(meta: Meta) -> int:
+    text = meta.annotations.get(OBJECTIVE, "")
+    return min(int(text), 10**9) if text.isascii() and text.isdigit() else 0
+
+
+def _priorities(count: int, pods: PodTable, known: Sequence[PodFacts]) -> NDArray[np.int32]:
+    """A workload is as important as its most important pod."""
+    found = np.zeros(count, dtype=np.int32)
+    np.maximum.at(found, pods.workload, _ints(row.priority for row in known))
+    return found
+
+
+def _age(sample: Sample | None, now: float) -> int:
+    return _seconds(now - sample.at) if sample else NO_SAMPLE_SECONDS
+
+
+def _seconds(value: float) -> int:
+    return NO_SAMPLE_SECONDS if not math.isfinite(value) else max(int(value), 0)
+
+
+def _ints(values: Iterable[int]) -> NDArray[np.int32]:
+    return np.fromiter(values, dtype=np.int32)
+
+
+def _longs(values: Iterable[int]) -> NDArray[np.int64]:
+    return np.fromiter(values, dtype=np.int64)
+
+
+def _names(values: Iterable[str]) -> NDArray[np.object_]:
+    listed = list(values)
+    out = np.empty(len(listed), dtype=object)
+    out[:] = listed
+    return out

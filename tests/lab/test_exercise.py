@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decks of stimuli, dealt for the lab."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pilothouse.lab.exercise import NAMESPACE, Exercise, Step, deal, objects
+from pilothouse.lab.layout import Worker
+from pilothouse.scenarios import StimulusKind, load, names
+
+
+@pytest.mark.parametrize("name", names())
+def test_same_seed_deals_the_same_deck(name: str) -> None:
+    scenario = load(name)
+    assert deal(scenario, 3) == deal(scenario, 3)
+    assert len(deal(scenario, 3)) == sum(s.count for s in scenario.exerciser.stimuli)
+
+
+def test_pace_shortens_everything_and_keeps_the_order() -> None:
+    scenario = load("harbor")
+    slow, fast = deal(scenario, 1), deal(scenario, 1, pace=10)
+    assert [s.kind for s in slow] == [s.kind for s in fast]
+    assert all(f.at_seconds <= s.at_seconds // 10 + 1 for s, f in zip(slow, fast, strict=True))
+
+
+def a_step(kind: StimulusKind, magnitude: int = 500, duration: int = 10) -> Step:
+    return Step(number=1, kind=kind, at_seconds=0, duration_seconds=duration, magnitude=magnitude)
+
+
+def test_everything_made_lives_in_the_exercisers_own_namespace() -> None:
+    for kind in StimulusKind:
+        for thing in objects(a_step(kind), worker_millicores=500, workers=3):
+            assert thing["metadata"]["namespace"] == NAMESPACE
+
+
+def test_queue_surge_asks_for_its_share_of_the_cluster() -> None:
+    (job,) = objects(a_step(StimulusKind.QUEUE_SURGE, 2_000), worker_millicores=500, workers=3)
+    assert job["spec"]["parallelism"] * 100 == 2 * 3 * 500
+
+
+class FakeLab:
+    """Remembers what was asked of it."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, ...]] = []
+
+    def workers(self) -> list[Worker]:
+        return [Worker(number=n, cpu_millicores=500, memory_mib=512) for n in (1, 2)]
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *given, **_: self.done.append((name, *map(str, given)))
+
+
+def play(lab: FakeLab, steps: list[Step]) -> Iterator[str]:
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    return Exercise(lab, clock=lambda: now[0], sleep=sleep).run(steps)  # type: ignore[arg-type]
+
+
+def test_degraded_node_gets_everything_back() -> None:
+    lab = FakeLab()
+    said = list(play(lab, [a_step(StimulusKind.NODE_DEGRADATION)]))
+    assert "quarter of its quota" in said[0]
+    assert ("squeeze", "worker-2", "125") in lab.done
+    assert ("squeeze", "worker-2", "500") in lab.done
+
+
+def test_stimulus_that_is_interrupted_is_taken_back() -> None:
+    lab = FakeLab()
+    run = play(lab, [a_step(StimulusKind.SUDDEN_NODE_LOSS)])
+    next(run)
+    run.close()  # type: ignore[attr-defined]
+    assert ("kill", "kubelet-worker-2") in lab.done
+    assert ("restart", "kubelet-worker-2") in lab.done

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One lab for all live tests, and what the machine looked like before it.
+
+Where a machine cannot hold a lab the tests are skipped with the reason; under CI that is a
+failure, because a suite that quietly tests nothing is worse than none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+from pilothouse.home import home
+from pilothouse.lab import Lab, Wish, machine
+from pilothouse.lab.cgroup import hierarchies
+
+WISH = Wish(workers=3, fake_nodes=5, prometheus=True)
+NAMESPACE = "sim-env"
+OBSERVER = Path(__file__).parents[2] / "deploy/manifests/observer-rbac.yaml"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(pytest.mark.live)
+        item.add_marker(pytest.mark.timeout(300))
+
+
+def lists_of_the_machine(lab: Lab) -> dict[str, list[str]]:
+    """What ``lab down`` must leave as it was."""
+
+    def rows(*command: str) -> list[str]:
+        return sorted(subprocess.run(command, capture_output=True, text=True).stdout.splitlines())
+
+    links = json.loads(subprocess.run(["ip", "-j", "link"], capture_output=True).stdout)
+    mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    groups = [str(path) for mount in hierarchies() for path in mount.iterdir() if path.is_dir()]
+    root = str(lab.layout.root)
+    processes = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_text().split("\0")
+            except OSError:
+                continue
+            # Only what is ours: other people work on this machine too.
+            if root in " ".join(words) and "pytest" not in " ".join(words):
+                processes.append(" ".join(words)[:200])
+    folders = ("/var/lib/cni/results", "/run/containerd/s", "/var/log/containers")
+    files = [str(p) for f in folders if Path(f).is_dir() for p in Path(f).iterdir()]
+    return {
+        "processes": sorted(processes),
+        "mounts": sorted(mounts),
+        "links": sorted(link["ifname"] for link in links),
+        "routes": rows("ip", "route", "show", "table", "all", "scope", "link")
+        + rows("ip", "route"),
+        "namespaces": rows("ip", "netns"),
+        "cgroups": sorted(groups),
+        "files": sorted(files),
+        "sysctls": [Path("/proc/sys/net/ipv4/ip_forward").read_text()],
+    }
+
+
+@pytest.fixture(scope="session")
+def machine_before() -> dict[str, list[str]]:
+    missing = machine.missing(prometheus=True)
+    if missing and os.environ.get("CI"):
+        pytest.fail(f"This machine must hold a lab: {' '.join(missing)}")
+    if missing:
+        pytest.skip(" ".join(missing))
+    lab = Lab(home() / "lab")
+    lab.down()
+    return lists_of_the_machine(lab)
+
+
+@pytest.fixture(scope="session")
+def lab(machine_before: dict[str, list[str]]) -> Iterator[Lab]:
+    lab = Lab(home() / "lab")
+    lab.up(WISH)
+    yield lab
+    lab.down(keep_logs=True)
+
+
+@pytest.fixture
+def eventually() -> Callable[..., Any]:
+    """Wait for a claim about the cluster; the last value is in the failure."""
+
+    def wait(look: Callable[[], Any], *, seconds: float = 60.0, every: float = 0.5) -> Any:
+        deadline = monotonic() + seconds
+        while True:
+            found = look()
+            if found:
+                return found
+            assert monotonic() < deadline, f"not within {seconds} s; last: {found!r}"
+            sleep(every)
+
+    return wait
+
+
+def a_deployment(
+    name: str,
+    *,
+    namespace: str = NAMESPACE,
+    replicas: int = 1,
+    arguments: tuple[str, ...] = (),
+    requests: dict[str, str] | None = None,
+    limits: dict[str, str] | None = None,
+    node: str = "",
+    selector: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """A Deployment of the lab's workload, with good defaults."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {
+                    "labels": {"app": name},
+                    "annotations": {"prometheus.io/scrape": "true", "prometheus.io/port": "8000"},
+                },
+                "spec": {
+                    "terminationGracePeriodSeconds": 4,
+                    "nodeSelector": (selector or {})
+                    | ({"kubernetes.io/hostname": node} if node else {}),
+                    "containers": [
+                        {
+                            "name": "workload",
+                            "image": "docker.io/pilothouse/workload:lab",
+                            "imagePullPolicy": "Never",
+                            "args": ["serve", *arguments],
+                            "env": [{"name": "DEPLOYMENT", "value": name}],
+                            "ports": [{"containerPort": 8000}],
+                            "resources": {
+                                "requests": requests or {"cpu": "50m", "memory": "32Mi"},
+                                "limits": limits or {},
+                            },
+                            "readinessProbe": {
+                                "httpGet": {"path": "/readyz", "port": 8000},
+                                "periodSeconds": 1,
+                            },
+                        }
+                    ],
+                },
+            },
+        },
+    }
+
+
+@pytest.fixture
+def space(lab: Lab) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Apply objects in the tests' namespace; they are gone afterwards."""
+    space_object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    lab.apply(json.dumps(space_object))
+    yield lambda thing: lab.apply(json.dumps(thing))
+    kinds = "deployments,services,horizontalpodautoscalers,poddisruptionbudgets,resourcequotas,jobs"
+    lab.kubectl("delete", kinds, "--all", "-n", NAMESPACE, "--wait=false")
+    lab.kubectl("delete", "pods", "--all", "-n", NAMESPACE, "--grace-period=1")
+
+
+@pytest.fixture
+def pods(lab: Lab) -> Callable[[str], list[dict[str, Any]]]:
+    """The pods of one Deployment."""
+
+    def listed(name: str) -> list[dict[str, Any]]:
+        found = lab.kubectl("get", "pods", "-n", NAMESPACE, "-l", f"app={name}", "-o", "json")
+        return list(json.loads(found)["items"])
+
+    return listed
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+@pytest.fixture
+def observer_kubeconfig(lab: Lab, tmp_path: Path) -> Path:
+    """The observer as it is shipped: its own account, its own roles."""
+    lab.apply(OBSERVER.read_text())
+    token = lab.kubectl(
+        "create", "token", "pilothouse-observer", "-n", "pilothouse-system", "--duration=2h"
+    ).strip()
+    document = json.loads(lab.layout.kubeconfig.read_text())
+    document["users"][0]["user"] = {"token": token}
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(document))
+    return path

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lab is a real cluster: nodes, pods, isolation, autoscaling, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import urllib.request
+from collections.abc import Callable
+from time import monotonic, sleep
+from typing import Any
+
+from pilothouse.lab import Lab, process
+from pilothouse.lab.cgroup import used_seconds
+from tests.live.conftest import NAMESPACE, WISH, a_deployment, is_ready, lists_of_the_machine
+
+Pods = Callable[[str], list[dict[str, Any]]]
+
+
+def fetch(url: str, *, post: bool = False) -> str:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    request = urllib.request.Request(url, method="POST" if post else "GET")
+    with opener.open(request, timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def test_workers_are_ready_and_pods_run_on_each_of_them(
+    lab: Lab, space: Callable[..., None], pods: Pods, eventually: Callable[..., Any]
+) -> None:
+    nodes = lab.status()["nodes"]
+    assert [n["name"] for n in nodes if n["kind"] == "worker" and n["ready"]] == [
+        "worker-1",
+        "worker-2",
+        "worker-3",
+    ]
+    for number in (1, 2, 3):
+        space(a_deployment(f"on-{number}", node=f"worker-{number}"))
+    for number in (1, 2, 3):
+        eventually(lambda n=number: [p for p in pods(f"on-{n}") if is_ready(p)])
+    address = pods("on-1")[0]["status"]["podIP"]
+    assert fetch(f"http://{address}:8000/").strip() == "done"
+
+
+def test_burner_saturates_its_worker_and_slows_no_other(
+    lab: Lab, space: Callable[..., None], pods: Pods, eventually: Callable[..., Any]
+) -> None:
+    for number in (1, 2):
+        space(a_deployment(f"victim-{number}", node=f"worker-{number}"))
+    space(a_deployment("burner", node="worker-1", arguments=("--train-step=0",)))
+    for name in ("victim-1", "victim-2", "burner"):
+        eventually(lambda n=name: [p for p in pods(n) if is_ready(p)])
+    before = {n: _latency(pods(f"victim-{n}")[0]) for n in (1, 2)}
+    fetch(f"http://{pods('burner')[0]['status']['podIP']}:8000/burn?millicores=2000", post=True)
+    sleep(2)
+    workers = lab.workers()
+    used, began = [used_seconds(w.cgroup) for w in workers], monotonic()
+    after = {n: _latency(pods(f"victim-{n}")[0]) for n in (1, 2)}
+    sleep(max(began + 5 - monotonic(), 0))
+    seconds = monotonic() - began
+    cores = [(used_seconds(w.cgroup) - u) / seconds for w, u in zip(workers, used, strict=True)]
+    share = workers[0].cpu_millicores / 1000
+    assert 0.8 * share <= cores[0] <= 1.1 * share, cores
+    assert cores[1] < 0.5 * share, cores
+    assert after[1] > 2 * before[1], (before, after)  # the control: its neighbor does suffer
+    assert after[2] < 2 * before[2] + 0.02, (before, after)
+
+
+def _latency(pod: dict[str, Any]) -> float:
+    """Mean seconds of a request, as its caller sees it.
+
+    Spaced unevenly: back-to-back requests would fall into step with the kernel's quota periods.
+    """
+    address = f"http://{pod['status']['podIP']}:8000/"
+    took = []
+    for number in range(24):
+        sleep(0.017 + 0.007 * (number % 5))
+        began = monotonic()
+        fetch(address)
+        took.append(monotonic() - began)
+    return sum(took) / len(took)
+
+
+def test_memory_growth_ends_in_an_oom_kill(
+    space: Callable[..., None], pods: Pods, eventually: Callable[..., Any]
+) -> None:
+    limits = {"memory": "48Mi", "cpu": "200m"}
+    space(a_deployment("hoarder", limits=limits))
+    pod = eventually(lambda: [p for p in pods("hoarder") if is_ready(p)])[0]
+    address = pod["status"]["podIP"]
+    with contextlib.suppress(OSError):  # it dies while it answers, which is the point
+        fetch(f"http://{address}:8000/memory?mib=200", post=True)
+
+    def killed() -> bool:
+        statuses = pods("hoarder")[0]["status"].get("containerStatuses", [{}])
+        ended = [s.get("lastState", {}).get("terminated", {}) for s in statuses]
+        ended += [s.get("state", {}).get("terminated", {}) for s in statuses]
+        return any(t.get("reason") == "OOMKilled" for t in ended)
+
+    assert eventually(killed)
+
+
+def test_autoscaler_of_the_cluster_really_scales(
+    lab: Lab, space: Callable[..., None], pods: Pods, eventually: Callable[..., Any]
+) -> None:
+    space(a_deployment("web", requests={"cpu": "50m", "memory": "32Mi"}))
+    space(
+        {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "web", "namespace": NAMESPACE},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                "minReplicas": 1,
+                "maxReplicas": 3,
+                "metrics": [
+                    {
+                        "type": "Resource",
+                        "resource": {
+                            "name": "cpu",
+                            "target": {"type": "Utilization", "averageUtilization": 50},
+                        },
+                    }
+                ],
+            },
+        }
+    )
+    pod = eventually(lambda: [p for p in pods("web") if is_ready(p)])[0]
+    assert len(pods("web")) == 1
+    fetch(f"http://{pod['status']['podIP']}:8000/burn?millicores=200", post=True)
+    eventually(lambda: len([p for p in pods("web") if is_ready(p)]) >= 2, seconds=120, every=1)
+
+
+def test_load_generator_counts_every_request(
+    lab: Lab, space: Callable[..., None], pods: Pods, eventually: Callable[..., Any]
+) -> None:
+    space(a_deployment("served", replicas=2))
+    eventually(lambda: len([p for p in pods("served") if is_ready(p)]) == 2)
+    urls = [f"http://{p['status']['podIP']}:8000/" for p in pods("served")]
+    gone = "http://10.197.9.9:8000/"  # no such bridge: the blackhole answers at once
+    tallies = [_load(lab, [*urls]), _load(lab, [gone])]
+    for tally in tallies:
+        fates = ("answered", "refused", "failed", "late", "unsent")
+        assert tally["due"] == sum(tally[fate] for fate in fates)
+        assert tally["due"] > 20
+    assert tallies[0]["answered"] == tallies[0]["due"]
+    assert tallies[1]["refused"] == tallies[1]["due"]
+
+
+def _load(lab: Lab, urls: list[str]) -> dict[str, Any]:
+    command = [str(lab.layout.binaries / "workload"), "load", "-shape=20x3s"]
+    done = subprocess.run([*command, f"-urls={','.join(urls)}"], capture_output=True, check=True)
+    return dict(json.loads(done.stdout))
+
+
+def test_squeezed_worker_has_less_without_saying_so(
+    lab: Lab, space: Callable[..., None], pods: Pods, eventually: Callable[..., Any]
+) -> None:
+    space(a_deployment("busy", node="worker-3", arguments=("--burn-millicores=2000",)))
+    eventually(lambda: [p for p in pods("busy") if is_ready(p)])
+    worker = lab.workers()[2]
+    lab.squeeze("worker-3", 100)
+    try:
+        sleep(1)
+        used, began = used_seconds(worker.cgroup), monotonic()
+        sleep(4)
+        cores = (used_seconds(worker.cgroup) - used) / (monotonic() - began)
+    finally:
+        lab.squeeze("worker-3", worker.cpu_millicores)
+    assert cores < 0.13
+    node = json.loads(lab.kubectl("get", "node", "worker-3", "-o", "json"))
+    assert node["status"]["allocatable"]["cpu"] == f"{worker.cpu_millicores}m"
+
+
+def test_lab_goes_away_whole_after_everything_was_killed_and_again(
+    lab: Lab,
+    machine_before: dict[str, list[str]],
+    space: Callable[..., None],
+    pods: Pods,
+    eventually: Callable[..., Any],
+) -> None:
+    space(a_deployment("orphan", replicas=3, arguments=("--burn-millicores=50",)))
+    eventually(lambda: len([p for p in pods("orphan") if is_ready(p)]) == 3)
+    for started in lab.processes():
+        process.kill_all([started.pid])
+    lab.down()
+    assert lists_of_the_machine(lab) == machine_before
+    lab.down()
+    assert lists_of_the_machine(lab) == machine_before
+    assert lab.status()["state"] == "down"
+    lab.up(WISH)
+    lab.apply(
+        json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    )
