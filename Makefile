@@ -40,8 +40,8 @@ up: install web ## Set up, then run the loop on the simulator and serve the page
 	$(BIN)/pilothouse up $(ARGS)
 
 .PHONY: test
-test: install web lint test-web test-fast test-browser test-live ## Set up, then run every check and test
-	@echo "make test: lint, types, imports, page, Python and browser tests passed; live tests as said above."
+test: install web lint test-web test-fast test-browser ## Set up, then run every check and test
+	@echo "make test: lint, types, imports, page, Python and browser tests passed. The lab's live tests are: make test-live"
 
 ##@ Parts of them
 
