@@ -7,6 +7,9 @@
     │   ├── UnknownName
     │   ├── MissingFile
     │   ├── PortInUse
+    │   ├── MissingExtra       a library of an optional extra is not installed
+    │   ├── TraceUnreadable    a trace file is not what its reader expects
+    │   ├── ArtifactBroken     an artefact is incomplete, altered or of another schema
     │   └── JournalMismatch    the journal belongs to another run
     ├── JournalError           the record cannot be written or trusted
     │   ├── JournalUnwritable  full, read-only or broken disk: nothing may act
@@ -56,6 +59,18 @@ class MissingFile(UserError):
 
 class PortInUse(UserError):
     """The address to serve on is taken."""
+
+
+class MissingExtra(UserError):
+    """A library of an optional extra is not installed; the message says how to get it."""
+
+
+class TraceUnreadable(UserError):
+    """A trace file cannot be read as what it should be; the message names file and row."""
+
+
+class ArtifactBroken(UserError):
+    """An artefact is missing a part, was altered, or follows a schema this build does not know."""
 
 
 class JournalMismatch(UserError):

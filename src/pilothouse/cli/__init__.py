@@ -15,7 +15,17 @@ from typing import Annotated
 
 import typer
 
-from pilothouse.cli import config, control, explain, journal, scenarios, sim, up
+from pilothouse.cli import (
+    artifacts,
+    config,
+    control,
+    explain,
+    journal,
+    scenarios,
+    sim,
+    traces,
+    up,
+)
 
 BUG_EXIT = 70
 
@@ -41,6 +51,8 @@ app.command("approve")(control.approve)
 app.command("scenarios")(scenarios.scenarios)
 app.add_typer(config.app, name="config")
 app.add_typer(sim.app, name="sim")
+app.add_typer(traces.app, name="traces")
+app.add_typer(artifacts.app, name="artifacts")
 
 
 def _print_version(wanted: bool) -> None:
