@@ -138,7 +138,6 @@ class _Pasts:
     events: pl.DataFrame
     trace_end: dict[str, int]
     complete: bool
-    users: dict[str, int]
     job: AsOf
     job_failed: AsOf
     user: AsOf
@@ -187,6 +186,11 @@ class _Pasts:
             .with_columns(user_number=pl.struct("cell", "user").rank("dense").cast(pl.Int64))
             .select("cell", "job", "user_number")
         )
+        return cls.from_events(events, user_of, complete)
+
+    @classmethod
+    def from_events(cls, events: pl.DataFrame, user_of: pl.DataFrame, complete: bool) -> _Pasts:
+        """The pasts that these events make."""
         ends = events.filter(
             pl.col("event").cast(pl.String).is_in(["EVICT", "FAIL", "FINISH", "KILL", "LOST"])
         ).join(user_of, on=["cell", "job"], how="left")
@@ -200,7 +204,6 @@ class _Pasts:
             events=events,
             trace_end={str(k): int(v) for k, v in trace_end.items()},
             complete=complete,
-            users={},
             job=AsOf(job, time, failed=failed),
             job_failed=AsOf(job[failed], time[failed]),
             user=AsOf(user, time, failed=failed),
