@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from typing import Any
 
 from pilothouse.scenarios import Scenario
 from pilothouse.sim.blueprint import NOWHERE, TICK_SECONDS, Blueprint, draw
@@ -36,6 +37,10 @@ FULL_SHARE = 922
 LATENCY = tuple(latency_factor(share) for share in range(2 * SHARE + 1))
 DAY = tuple(day_level(phase) for phase in range(1001))
 ARRIVALS = tuple(tuple(row) for row in poisson_table().tolist())
+
+
+Observation = dict[str, list[list[int]]]
+Step = tuple[Observation, float, bool, bool, dict[str, int]]
 
 
 def mix(x: int) -> int:
@@ -69,8 +74,8 @@ class Node:
     memory: int
     latency: int
     idle_mw: int
-    cpu_mw: int
-    memory_mw: int
+    cpu_rate: int
+    memory_rate: int
     boot_ticks: int
     key: int
     power: int = AWAKE
@@ -92,6 +97,63 @@ class Node:
     memory_used: int = 0
     power_mw: int = 0
     pods: dict[int, Pod] = field(default_factory=dict)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether new pods may come."""
+        return self.ready and self.power == AWAKE
+
+    @property
+    def capability(self) -> int:
+        """Millicores it can give now."""
+        return max(self.cpu * self.health // 1000, 1)
+
+    def running_pods(self) -> list[Pod]:
+        """The pods that serve here."""
+        return [pod for pod in self.pods.values() if pod.is_running]
+
+    def pressure(self, asked: int) -> int:
+        """How busy it is, in 1/1024, as its pods feel it."""
+        if asked > self.capability:
+            return FULL_SHARE
+        return min(asked * SHARE // self.capability, BUSY_SHARE)
+
+    def score(self, work: Workload) -> int:
+        """LeastAllocated and BalancedAllocation for one more pod; -1 where it does not fit."""
+        cpu = self.cpu_requested + work.cpu_request
+        memory = self.memory_requested + work.memory_request
+        if cpu > self.cpu or memory > self.memory:
+            return -1
+        if work.zone >= 0 and work.zone != self.zone:
+            return -1
+        least = (self.cpu - cpu) * 100 // self.cpu + (self.memory - memory) * 100 // self.memory
+        lean = abs(cpu * 1000 // self.cpu - memory * 1000 // self.memory)
+        return least // 2 + 100 - lean // 20
+
+    def watts(self) -> int:
+        """Power drawn now, in milliwatts."""
+        if self.power == DEAD:
+            return 0
+        if self.power == BOOTING:
+            return self.idle_mw * 1300 // 1000
+        dynamic = self.cpu_used * self.cpu_rate >> 10
+        return self.idle_mw + dynamic + (self.memory_used * self.memory_rate >> 10)
+
+    def observation(self) -> list[int]:
+        """What a policy sees of it."""
+        return [
+            1,
+            int(self.ready),
+            self.power,
+            len(self.pods),
+            self.cpu_requested,
+            self.memory_requested,
+            self.cpu_used,
+            self.memory_used,
+            self.errors,
+            self.lag_ms,
+            self.power_mw,
+        ]
 
 
 @dataclass(slots=True, eq=False)
@@ -141,6 +203,36 @@ class Workload:
     factors: int = 0
     squares: int = 0
 
+    def spread_load(self) -> None:
+        """Load and memory of each of its running pods."""
+        share = self.appetite if self.batch else self.load // max(self.ready, 1)
+        self.share = min(share, LARGEST_SHARE)
+        self.memory_level = self.memory_base + self.memory_load * self.share // self.cpu_request
+        self.factors = self.squares = 0
+
+    def feel(self, busy: int) -> None:
+        """One of its pods is this busy, in 1/1024."""
+        factor = LATENCY[min(busy, 2 * SHARE)]
+        self.factors += factor
+        self.squares += factor * factor
+
+    def measure_latency(self) -> None:
+        """The 95th percentile over its pods, and whether the objective is broken."""
+        if self.ready:
+            queueing = self.base_ms * self.squares // max(self.factors * 16, 1)
+            self.latency = queueing + self.network_ms // self.ready
+        else:
+            self.latency = 60 * self.base_ms
+        self.violation = (
+            self.latency > self.objective_ms
+            or self.ready < self.min_available
+            or (self.ready == 0 and self.load > 0)
+        )
+
+    def observation(self) -> list[int]:
+        """What a policy sees of it."""
+        return [1, self.load, self.latency, self.ready, self.have, int(self.violation)]
+
 
 @dataclass(slots=True, eq=False)
 class Pod:
@@ -174,6 +266,45 @@ class Pod:
     ooms: int = 0
     backoff: int = 0
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it serves."""
+        return self.phase == RUNNING
+
+    @property
+    def is_thrashing(self) -> bool:
+        """Whether it is close to its memory limit."""
+        return self.memory > self.memory_alarm
+
+    def grow(self) -> None:
+        """Hold as much memory as load and leak ask for."""
+        if self.work.leak:
+            self.leaked += self.work.leak * (768 + (self.key & 511)) >> 10
+        self.memory = self.work.memory_level + (self.leaked >> 10)
+
+    def ask(self, tick: int) -> None:
+        """Want CPU: its share of the load with its own noise, more while it thrashes."""
+        noise = 896 + (draw_word(self.key, tick) >> 24)
+        self.demand = self.work.share * noise >> 10
+        if self.is_thrashing:
+            self.demand = min(self.demand * 3, LARGEST_SHARE)
+        self.used = min(self.demand, self.cpu_limit)
+
+    def busy(self, pressure: int) -> int:
+        """How busy it is, in 1/1024: by its own limit or by its node, whichever is worse."""
+        return max(self.demand * self.ratio >> 10, pressure)
+
+    def progress(self) -> None:
+        """Do batch work with the CPU it got."""
+        if self.work.batch:
+            self.remaining -= self.used
+
+    def observation(self) -> list[int]:
+        """What a policy sees of it."""
+        node = -1 if self.node is None else self.node.index
+        used, memory = (self.used, self.memory) if self.is_running else (0, 0)
+        return [self.uid, node, self.phase, used, memory, self.restarts]
+
 
 class PythonSimulator:
     """One cluster; ``reset`` and ``step`` as in Gymnasium."""
@@ -182,7 +313,7 @@ class PythonSimulator:
         self.plan: Blueprint = draw(scenario, seed)
         self.reset()
 
-    def reset(self) -> tuple[dict[str, int], dict[str, int]]:
+    def reset(self) -> tuple[Observation, dict[str, int]]:
         """Build the cluster and place everything that is declared."""
         plan = self.plan
         self.tick = 0
@@ -206,12 +337,15 @@ class PythonSimulator:
         return self._observation(), {}
 
     def _node(self, index: int) -> Node:
-        row = {name: int(column[index]) for name, column in self.plan.nodes.items()}
-        row.pop("spare"), row.pop("scrape")
+        row: dict[str, Any] = {n: int(column[index]) for n, column in self.plan.nodes.items()}
+        for unused in ("spare", "scrape"):
+            row.pop(unused)
+        for name in ("cpu", "memory"):
+            row[f"{name}_rate"] = row.pop(f"{name}_mw") * 1024 // row[name]
         return Node(index=index, key=make_key(self.plan.seed, 5, index), **row)
 
     def _workload(self, index: int) -> Workload:
-        row = {name: int(column[index]) for name, column in self.plan.workloads.items()}
+        row: dict[str, Any] = {n: int(column[index]) for n, column in self.plan.workloads.items()}
         for unused in ("space", "evictable", "autoscaled"):
             row.pop(unused)
         seed = self.plan.seed
@@ -247,7 +381,7 @@ class PythonSimulator:
     def _count(self, phase: int) -> int:
         return sum(pod.phase == phase for pod in self.pods.values())
 
-    def step(self, action: None = None) -> tuple[dict[str, int], float, bool, bool, dict[str, int]]:
+    def step(self, action: None = None) -> Step:
         """One tick. The reward is what the tick cost, negated."""
         before = self.failed + self.violation
         self.tick += 1
@@ -264,8 +398,12 @@ class PythonSimulator:
         reward = float(before - self.failed - self.violation)
         return self._observation(), reward, False, False, {}
 
-    def _observation(self) -> dict[str, int]:
-        return {"tick": self.tick, "pods": len(self.pods), "failed": self.failed}
+    def _observation(self) -> Observation:
+        return {
+            "nodes": [node.observation() for node in self.nodes],
+            "workloads": [work.observation() for work in self.workloads],
+            "pods": [pod.observation() for pod in self.pods.values()],
+        }
 
     # What happens to the cluster
 
@@ -504,62 +642,38 @@ class PythonSimulator:
             self._admit(self.workloads[index], self.arriving[index])
 
     def _consume(self) -> None:
-        self._share_load()
-        running = [pod for pod in self.pods.values() if pod.phase == RUNNING]
+        for work in self.workloads:
+            work.spread_load()
+        dying: list[Pod] = []
         for node in self.nodes:
-            node.cpu_used = node.memory_used = 0
-        dying = self._demand(running)
-        full = []
-        for node in self.nodes:
-            asked = node.cpu_used
-            capability = max(node.cpu * node.health // 1000, 1)
-            node.cpu_used = min(asked, capability)
-            contended = asked > capability
-            pressure = FULL_SHARE if contended else min(asked * SHARE // capability, BUSY_SHARE)
-            on_node = [pod for pod in node.pods.values() if pod.phase == RUNNING]
-            granted = self._water_fill(on_node, capability) if contended else None
-            for place, pod in enumerate(on_node):
-                busy = max(pod.demand * pod.ratio >> 10, pressure)
-                if granted is not None:
-                    want, pod.used = pod.used, granted[place]
-                    if pod.used < want:
-                        busy = max(busy, min(want * SHARE // max(pod.used, 1), 2 * SHARE))
-                factor = LATENCY[min(busy, 2 * SHARE)]
-                pod.work.factors += factor
-                pod.work.squares += factor * factor
-                if pod.work.batch:
-                    pod.remaining -= pod.used
-            if node.memory_used > node.memory:
-                full.append(max(on_node, key=lambda p: (p.memory - p.work.memory_request, p.uid)))
-        self._measure_latency()
-        for pod in {id(p): p for p in dying + full}.values():
+            dying += self._serve(node)
+        for work in self.services:
+            work.measure_latency()
+        for pod in {pod.uid: pod for pod in dying}.values():
             self._crash(pod)
 
-    def _share_load(self) -> None:
-        for work in self.workloads:
-            share = work.appetite if work.batch else work.load // max(work.ready, 1)
-            work.share = min(share, LARGEST_SHARE)
-            work.memory_level = work.memory_base + work.memory_load * work.share // work.cpu_request
-            work.factors = work.squares = 0
-
-    def _demand(self, running: list[Pod]) -> list[Pod]:
-        """Demand and memory of every running pod; returns those above their memory limit."""
-        dying = []
-        offset = self.tick * GOLDEN
+    def _serve(self, node: Node) -> list[Pod]:
+        """One node's pods ask, get and work; returns those that run out of memory."""
+        running = node.running_pods()
         for pod in running:
-            work, node = pod.work, pod.node
-            assert node is not None
-            pod.demand = work.share * (896 + (mix(pod.key + offset & MASK) >> 24)) >> 10
-            if work.leak:
-                pod.leaked += work.leak * (768 + (pod.key & 511)) >> 10
-            pod.memory = work.memory_level + (pod.leaked >> 10)
-            if pod.memory > pod.memory_alarm:
-                pod.demand = min(pod.demand * 3, LARGEST_SHARE)
-                if pod.memory > pod.memory_limit:
-                    dying.append(pod)
-            pod.used = min(pod.demand, pod.cpu_limit)
-            node.cpu_used += pod.used
-            node.memory_used += pod.memory
+            pod.grow()
+            pod.ask(self.tick)
+        asked = sum(pod.used for pod in running)
+        node.memory_used = sum(pod.memory for pod in running)
+        node.cpu_used = min(asked, node.capability)
+        pressure = node.pressure(asked)
+        granted = self._water_fill(running, node.capability) if pressure == FULL_SHARE else None
+        for place, pod in enumerate(running):
+            busy = pod.busy(pressure)
+            if granted is not None:
+                want, pod.used = pod.used, granted[place]
+                if pod.used < want:
+                    busy = max(busy, min(want * SHARE // max(pod.used, 1), 2 * SHARE))
+            pod.work.feel(busy)
+            pod.progress()
+        dying = [pod for pod in running if pod.memory > pod.memory_limit]
+        if node.memory_used > node.memory:
+            dying.append(max(running, key=lambda p: (p.memory - p.work.memory_request, p.uid)))
         return dying
 
     def _water_fill(self, on_node: list[Pod], capability: int) -> list[int]:
@@ -573,24 +687,11 @@ class PythonSimulator:
             for pod, share, short in zip(on_node, first, unmet, strict=True)
         ]
 
-    def _measure_latency(self) -> None:
-        for work in self.services:
-            if work.ready:
-                queueing = work.base_ms * work.squares // max(work.factors * 16, 1)
-                work.latency = queueing + work.network_ms // work.ready
-            else:
-                work.latency = 60 * work.base_ms
-            work.violation = (
-                work.latency > work.objective_ms
-                or work.ready < work.min_available
-                or (work.ready == 0 and work.load > 0)
-            )
-
     def _finish_batch(self) -> None:
         done = [
             pod
             for pod in self.pods.values()
-            if pod.remaining <= 0 and pod.phase == RUNNING and pod.work.batch
+            if pod.remaining <= 0 and pod.is_running and pod.work.batch
         ]
         for pod in done:
             self._remove(pod)
@@ -620,7 +721,7 @@ class PythonSimulator:
         if not queue:
             return
         queue.sort(key=lambda pod: (-pod.work.priority, pod.uid))
-        open_nodes = [node for node in self.nodes if node.ready and node.power == AWAKE]
+        open_nodes = [node for node in self.nodes if node.is_open]
         hopeless: set[int] = set()
         for pod in queue[: max(50, len(self.nodes) // 4)]:
             node = None if pod.work.index in hopeless else self._best_node(pod, open_nodes)
@@ -632,21 +733,13 @@ class PythonSimulator:
                 self._bind(pod, node)
 
     def _best_node(self, pod: Pod, open_nodes: list[Node]) -> Node | None:
-        work = pod.work
         best, best_node = -1, None
         for node in open_nodes:
-            cpu = node.cpu_requested + work.cpu_request
-            memory = node.memory_requested + work.memory_request
-            if (
-                cpu > node.cpu
-                or memory > node.memory
-                or (work.zone >= 0 and work.zone != node.zone)
-            ):
+            score = node.score(pod.work)
+            if score < 0:
                 continue
-            least = (node.cpu - cpu) * 100 // node.cpu + (node.memory - memory) * 100 // node.memory
-            lean = abs(cpu * 1000 // node.cpu - memory * 1000 // node.memory)
-            score = least // 2 + 100 - lean // 20
-            value = score << 32 | mix(pod.key + (node.index + 1) * GOLDEN & MASK)
+            word = pod.key + (node.index + 1) * GOLDEN & MASK
+            value = score << 32 | (word ^ word >> 15) * 0xC2B2AE35 & MASK
             if value > best:
                 best, best_node = value, node
         return best_node
@@ -659,7 +752,7 @@ class PythonSimulator:
         prices = [price * (800 + dear * 2 // 5) // 1000 for price in self.prices]
         carbons = [carbon * (1200 - green * 2 // 5) // 1000 for carbon in self.carbons]
         for node in self.nodes:
-            node.power_mw = self._power(node)
+            node.power_mw = node.watts()
             self.energy += node.power_mw
             self.cost += node.power_mw * prices[node.zone]
             self.carbon += node.power_mw * carbons[node.zone]
@@ -673,11 +766,3 @@ class PythonSimulator:
                 late += 1
         broken = sum(work.violation for work in self.services)
         self.violation += 1000 * broken + late * self.plan.lateness_permille
-
-    def _power(self, node: Node) -> int:
-        if node.power == DEAD:
-            return 0
-        if node.power == BOOTING:
-            return node.idle_mw * 1300 // 1000
-        dynamic = node.cpu_mw * node.cpu_used // node.cpu
-        return node.idle_mw + dynamic + node.memory_mw * node.memory_used // node.memory

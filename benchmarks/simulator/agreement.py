@@ -10,8 +10,8 @@ import numpy as np
 
 from benchmarks.peers.python_simulator import RUNNING, Pod, PythonSimulator
 from pilothouse.scenarios import Range, Scenario
+from pilothouse.sim.observation import Observer
 from pilothouse.sim.simulation import Simulation
-from pilothouse.sim.state import EMPTY
 
 _POD_COLUMNS: tuple[tuple[str, Callable[[Pod], int]], ...] = (
     ("uid", lambda pod: pod.uid),
@@ -50,15 +50,38 @@ def without_autoscaling(scenario: Scenario) -> Scenario:
     )
 
 
+def observation_difference(simulation: Simulation, cluster: int, peer: PythonSimulator) -> str:
+    """Where what a policy would see differs."""
+    s, seen = simulation.state, Observer(simulation.state).observe(simulation.state)
+    theirs = peer._observation()
+    nodes, workloads = len(peer.nodes), len(peer.workloads)
+    if seen.nodes[:, cluster, :nodes].T.tolist() != theirs["nodes"]:
+        return f"nodes as observed at tick {s.tick}"
+    if seen.workloads[:, cluster, :workloads].T.tolist() != theirs["workloads"]:
+        return f"workloads as observed at tick {s.tick}"
+    mine = np.flatnonzero(seen.pod_home == cluster)
+    mine = mine[np.argsort(seen.pod_uid[mine])]
+    phase, restarts = seen.pod_phase[mine], seen.pod_restarts[mine]
+    used, held = seen.pod_used[mine], seen.pod_held[mine]
+    node = seen.pod_node[mine]
+    node = np.where(node == s.nobody_node, -1, node - cluster * s.nodes)
+    served = phase == RUNNING
+    rows = [seen.pod_uid[mine], node, phase, used * served, held * served, restarts]
+    if np.stack(rows, axis=1).tolist() != sorted(theirs["pods"]):
+        return f"pods as observed at tick {s.tick}"
+    return ""
+
+
 def first_difference(simulation: Simulation, cluster: int, peer: PythonSimulator) -> str:
     """Where the two differ, in words; empty when they agree."""
     s = simulation.state
-    begin = cluster * s.pods
-    slots = np.flatnonzero(s.phase[begin : begin + s.pods] != EMPTY) + begin
+    slots = np.flatnonzero(s.home == cluster)
     slots = slots[np.argsort(s.uid[slots])]
     pods = sorted(peer.pods.values(), key=lambda pod: pod.uid)
     for name, value in _POD_COLUMNS:
-        ours = getattr(s, name)[slots]
+        ours = s.held(s.tick)[slots] if name == "memory" else getattr(s, name)[slots]
+        if name == "memory":
+            ours = np.where(s.phase[slots] == RUNNING, ours, 0)
         if name == "node":
             ours = np.where(ours == s.nobody_node, -1, ours - cluster * s.nodes)
         if name == "work":
@@ -77,4 +100,4 @@ def first_difference(simulation: Simulation, cluster: int, peer: PythonSimulator
     for name in _TOLLS:
         if int(getattr(s, f"c_{name}")[cluster]) != getattr(peer, name):
             return f"toll {name} at tick {s.tick}"
-    return ""
+    return observation_difference(simulation, cluster, peer)

@@ -14,16 +14,24 @@ import statistics
 import time
 
 from benchmarks.peers.python_simulator import PythonSimulator
+from benchmarks.simulator import equality
 from benchmarks.simulator.agreement import first_difference, without_autoscaling
-from pilothouse.scenarios import load
+from pilothouse.scenarios import Scenario, load
+from pilothouse.sim.observation import Observer
 from pilothouse.sim.simulation import Simulation
 
-BATCH, NODES, PODS = 256, 32, 200
+BATCH, NODES = 256, 32
+DENSE, SPARSE = 640, 200  # pods: twenty a node is usual, six a node is little
+
+
+def scenario_of(pods: int) -> Scenario:
+    """The default scenario at the compared size; both sides step exactly this."""
+    return without_autoscaling(load("harbor").sized(NODES, pods, churn=False))
 
 
 def check_equal(seeds: int, ticks: int) -> None:
     """Stop with the first difference between the two."""
-    scenario = without_autoscaling(load("harbor").sized(NODES, PODS))
+    scenario = scenario_of(SPARSE)
     simulation = Simulation.of(scenario, range(seeds))
     peers = [PythonSimulator(scenario, seed) for seed in range(seeds)]
     for _ in range(ticks):
@@ -35,16 +43,35 @@ def check_equal(seeds: int, ticks: int) -> None:
                 raise SystemExit(f"The peer and the simulator differ: {difference}.")
 
 
-def compare(repeats: int, ticks: int) -> dict[str, object]:
-    """Cluster-ticks per CPU second of both, in turns."""
-    scenario = without_autoscaling(load("harbor").sized(NODES, PODS))
+def check_batch(ticks: int) -> None:
+    """Stop where a cluster of the batch differs from the same cluster alone."""
+    scenario = load("harbor").sized(NODES, SPARSE)
+    batch = Simulation.of(scenario, range(BATCH))
+    for _ in range(ticks):
+        batch.step()
+    for seed in range(BATCH):
+        alone = Simulation.of(scenario, [seed])
+        for _ in range(ticks):
+            alone.step()
+        difference = equality.first_difference(
+            equality.cluster_columns(batch, seed), equality.cluster_columns(alone, 0)
+        )
+        if difference:
+            raise SystemExit(f"Cluster {seed} differs from its single run: {difference}.")
+
+
+def compare(pods: int, repeats: int, ticks: int) -> dict[str, object]:
+    """Cluster-ticks per CPU second of both, in turns, each with its observation."""
+    scenario = scenario_of(pods)
     simulation = Simulation.of(scenario, range(BATCH))
+    observer = Observer(simulation.state)
     peers = [PythonSimulator(scenario, seed) for seed in range(4)]
     ours, theirs = [], []
     for _ in range(repeats):
         began = time.process_time()
         for _ in range(ticks):
             simulation.step()
+            observer.observe(simulation.state)
         ours.append(BATCH * ticks / (time.process_time() - began))
         began = time.process_time()
         for peer in peers:
@@ -86,13 +113,15 @@ def main() -> None:
     """Print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--ticks", type=int, default=100)
+    parser.add_argument("--ticks", type=int, default=50)
     arguments = parser.parse_args()
     check_equal(seeds=3, ticks=300)
+    check_batch(arguments.ticks)
     result = {
-        "batch": f"{BATCH} x {NODES} nodes, about {PODS} pods",
-        "equal": "3 seeds, 300 ticks, every pod",
-        "speed": compare(arguments.repeats, arguments.ticks),
+        "batch": f"{BATCH} x {NODES} nodes",
+        "equal": "to the peer: 3 seeds, 300 ticks, every pod; batch to single runs: 256 seeds",
+        f"{DENSE}_pods": compare(DENSE, arguments.repeats, arguments.ticks),
+        f"{SPARSE}_pods": compare(SPARSE, arguments.repeats, arguments.ticks),
         "large": large(20),
     }
     print(json.dumps(result, indent=2))

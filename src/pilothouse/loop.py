@@ -1,398 +1,172 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps, composed.
+"""The steps, composed: one ``turn`` of the loop is one cycle.
 
-``decide`` is the pure heart: the same inputs, agents, guard and ledger give the same decision, on
-any day and in any process, which is what a replay checks.
+    observe → predict → propose → arbitrate → guard → act → score → explain
+
+The decision is durable before the first write, the receipts are durable before the turn is over.
+Time is moved by whoever owns the loop.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from itertools import islice
-from typing import Any, get_args
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
 
-import numpy as np
-
-from pilothouse.act.planner import Planner
-from pilothouse.arbitrate import Candidate, Role, arbitrate
-from pilothouse.domain import (
-    Action,
-    ActionKind,
-    Decision,
-    Forecast,
-    Mode,
-    Plan,
-    Proposal,
-    Ref,
-    Ruling,
-    Snapshot,
-    Verdict,
-    Write,
-)
-from pilothouse.domain.reference import ObjectKind
-from pilothouse.guard import JANITOR, Active, Guard, Ledger, Sent, approval_id, refuse
+from pilothouse.act import Actuator, perform
+from pilothouse.decide import Inputs, decide
+from pilothouse.domain import Decision, Forecast, Mode, Receipt, Result, Snapshot
+from pilothouse.guard import Guard, Ledger
+from pilothouse.guard.switch import Controls
+from pilothouse.journal import Cycle, Outcome, Receipts, Record, digest_of
+from pilothouse.predict import Forecaster
 from pilothouse.propose.registry import Registration
+from pilothouse.score import Forkable, Scorer
 from pilothouse.settings import Settings
 
-DECISION_ID_LENGTH = 12
-MOST_ANSWERS = 10_000  # an agent that never stops answering is cut off here
+
+class Cluster(Actuator, Forkable, Protocol):
+    """What the loop needs of a backend; the simulator and its remote twin have it."""
+
+    def observe(self) -> Snapshot: ...
+
+
+class Recorder(Protocol):
+    """Where decisions become durable: the journal."""
+
+    def append(self, *items: Record, cycle: int | None = None) -> int: ...
+
+    def append_cycle(
+        self, record: Cycle, snapshot: Snapshot, forecast: Forecast, *others: Record
+    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
-    """What one cycle decides from, all of it on record."""
+class Turn:
+    """Everything one cycle produced."""
 
-    run_id: str
-    cycle: int
+    decision: Decision
     snapshot: Snapshot
     forecast: Forecast
-    snapshot_digest: str
-    forecast_digest: str
+    receipts: tuple[Receipt, ...]
+    results: tuple[Result, ...]  # settled in this cycle, of earlier actions
     modes: Mapping[str, Mode]
-    halted: bool
-    approved: frozenset[str]  # "<agent>:<kind>:<target>", see guard.approval_id
+    timings: Mapping[str, float]  # step to wall milliseconds
 
 
-@dataclass(frozen=True, slots=True)
-class _Slate:
-    """Everything on the table: who sent what, what it would write, what was said about it."""
+@dataclass(slots=True, kw_only=True)
+class Loop:
+    """One cluster, one journal, and the parts between them."""
 
-    sent: list[Sent]
-    plans: list[Plan | None]
-    verdicts: list[Verdict | None]
+    cluster: Cluster
+    journal: Recorder
+    forecaster: Forecaster
+    agents: Sequence[Registration]
+    guard: Guard
+    ledger: Ledger
+    scorer: Scorer
+    settings: Settings
+    run_id: str
 
-
-def decide(
-    inputs: Inputs,
-    *,
-    agents: Sequence[Registration],
-    guard: Guard,
-    settings: Settings,
-    ledger: Ledger,
-) -> Decision:
-    """Ask every agent, screen, arbitrate, check; the ledger is read and not changed."""
-    _seal(inputs.snapshot, inputs.forecast)
-    slate = _gather(inputs, agents, guard, settings, ledger)
-    pairs = zip(slate.sent, slate.plans, strict=True)
-    modes = [_mode(guard, each, plan, inputs) for each, plan in pairs]
-    _arbitrate(slate, modes, inputs, guard, settings, ledger)
-    decision_id = _decision_id(inputs)
-    verdicts = tuple(v for v in slate.verdicts if v is not None)
-    proposals = tuple(each.proposal for each in slate.sent)
-    headline = _headline(proposals, verdicts)
-    return Decision(
-        id=decision_id,
-        cycle=inputs.cycle,
-        made_seconds=inputs.snapshot.taken_seconds,
-        snapshot_digest=inputs.snapshot_digest,
-        forecast_digest=inputs.forecast_digest,
-        proposals=proposals,
-        verdicts=verdicts,
-        actions=_actions(decision_id, slate, verdicts, inputs, settings, ledger),
-        headline=headline,
-        rationale=_rationale(proposals, verdicts, headline, inputs.halted),
-        margin="" if headline is None else proposals[headline].otherwise,
-        halted=inputs.halted,
-    )
-
-
-def _seal(*values: Snapshot | Forecast) -> None:
-    """What an agent is shown is what the guard will read, so nobody may write on it."""
-    for value in values:
-        for table in (getattr(value, item.name) for item in fields(value)):
-            if is_dataclass(table):
-                for column in (getattr(table, item.name) for item in fields(table)):
-                    if isinstance(column, np.ndarray):
-                        column.setflags(write=False)
-
-
-def _decision_id(inputs: Inputs) -> str:
-    parts = (inputs.run_id, str(inputs.cycle), inputs.snapshot_digest, inputs.forecast_digest)
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:DECISION_ID_LENGTH]
-
-
-# Gathering.
-
-
-def _gather(
-    inputs: Inputs,
-    agents: Sequence[Registration],
-    guard: Guard,
-    settings: Settings,
-    ledger: Ledger,
-) -> _Slate:
-    """All proposals with their plans, and what the guard says about each on its own."""
-    now, snapshot = inputs.snapshot.taken_seconds, inputs.snapshot
-    planner = Planner(snapshot, settings, guard.spent(ledger=ledger, snapshot=snapshot, now=now))
-    sent: list[Sent] = []
-    verdicts: list[Verdict | None] = []
-    plans: list[Plan | None] = []
-    for agent in sorted(agents, key=lambda a: (a.rank, a.name)):
-        if agent.name == JANITOR:
-            restores = ledger.due(now, halted=inputs.halted)
-            answers = [_restore(agent, active, now) for active in restores]
-            plans += [planner.restore(active.inverse) for active in restores]
-            verdicts += [None] * len(restores)
-            sent += [Sent(agent, p) for p in answers]
-            continue
-        heard, judged = _hear(agent, inputs, guard)
-        sent += heard
-        verdicts += judged
-        plans += [
-            None if verdict is not None or each.proposal.is_noop else planner.plan(each.proposal)
-            for each, verdict in zip(heard, judged, strict=True)
-        ]
-    screened = guard.screen(
-        sent,
-        plans,
-        ledger=ledger,
-        snapshot=snapshot,
-        modes=inputs.modes,
-        halted=inputs.halted,
-        now=now,
-    )
-    merged = [v if v is not None else w for v, w in zip(verdicts, screened, strict=True)]
-    return _Slate(sent, plans, merged)
-
-
-def _hear(
-    agent: Registration, inputs: Inputs, guard: Guard
-) -> tuple[list[Sent], list[Verdict | None]]:
-    """One agent's answer, fit for the record: bounded, finite, and a line even when it broke."""
-    now = inputs.snapshot.taken_seconds
-    try:
-        answer = agent.proposer.propose(inputs.snapshot, inputs.forecast)
-        proposals = list(islice(answer, MOST_ANSWERS))
-    except (Exception, SystemExit) as error:  # anybody's code; its failure is on the record
-        line = f"{agent.name} failed: {type(error).__name__}: {_last_words(error)}"
-        return _only_a_line(agent, inputs, line, "agent-failed")
-    if not proposals:
-        return _only_a_line(agent, inputs, f"{agent.name} did not answer", "no-answer")
-    most = guard.settings.guard.proposals_per_agent
-    sent = [Sent(agent, p) for p in proposals[:most]]
-    judged = guard.validate(sent, now)
-    kept = [
-        Sent(agent, each.proposal if v is None else _recordable(agent, each.proposal, inputs))
-        for each, v in zip(sent, judged, strict=True)
-    ]
-    if len(proposals) > most:
-        # The rest is counted, neither judged nor recorded: a flood must cost us nothing.
-        unread = f"{len(proposals) - most} more proposals of {agent.name} were refused unread"
-        extra = _only_a_line(agent, inputs, unread, "proposals-per-agent")
-        return kept + extra[0], [*judged, *extra[1]]
-    return kept, judged
-
-
-def _last_words(error: BaseException) -> str:
-    """What an exception says, without running code that came with it."""
-    said = BaseException.args.__get__(error)  # type: ignore[attr-defined]
-    return _text(said[0]) if said else ""
-
-
-def _only_a_line(
-    agent: Registration, inputs: Inputs, line: str, rule: str
-) -> tuple[list[Sent], list[Verdict | None]]:
-    proposal = Proposal(
-        agent=agent.name,
-        label=f"{agent.title}:{ActionKind.NOOP.value}",
-        kind=ActionKind.NOOP,
-        target=inputs.snapshot.cluster_ref,
-        payload={},
-        score=0.0,
-        priority=0,
-        evidence=(),
-        reason=line,
-        expires_seconds=inputs.snapshot.taken_seconds,
-    )
-    return [Sent(agent, proposal)], [refuse(rule, line)]
-
-
-def _recordable(agent: Registration, given: object, inputs: Inputs) -> Proposal:
-    """What can be kept of a refused proposal: a journal has no place for NaN or a stranger's types.
-
-    The verdict beside it says what was wrong with the original.
-    """
-    # Only a plain proposal is looked into: whatever else was given could answer with code.
-    plain = given if type(given) is Proposal else None
-    kind, score = (plain.kind, plain.score) if plain else (None, 0.0)
-    finite = type(score) in (int, float) and abs(score) <= 1e9  # NaN is not, either
-    return Proposal(
-        agent=agent.name,
-        label=_text(plain.label if plain else ""),
-        kind=kind if type(kind) is ActionKind else ActionKind.NOOP,
-        target=(_short_ref(plain.target) if plain else None) or inputs.snapshot.cluster_ref,
-        payload={},
-        score=float(score) if finite else 0.0,
-        priority=0,
-        evidence=(),
-        reason=_text(plain.reason if plain else ""),
-        expires_seconds=inputs.snapshot.taken_seconds,
-    )
-
-
-def _text(value: object) -> str:
-    """Short, printable, and encodable whatever it was."""
-    text = value if type(value) is str else ""
-    return "".join(c if c.isprintable() else "?" for c in text[:200])
-
-
-def _short_ref(ref: object) -> Ref | None:
-    kind: Any = ref.kind if type(ref) is Ref else None
-    if type(ref) is not Ref or type(kind) is not str or kind not in get_args(ObjectKind):
-        return None
-    return Ref(_text(ref.cluster), ref.kind, _text(ref.namespace), _text(ref.name))
-
-
-def _restore(janitor: Registration, active: Active, now: int) -> Proposal:
-    held = now - active.expires
-    why = f"expired {held} s ago" if held >= 0 else "halted"
-    return Proposal(
-        agent=janitor.name,
-        label=f"{janitor.title}:{ActionKind.RESTORE.value}",
-        kind=ActionKind.RESTORE,
-        target=active.target,
-        payload={"restores": active.action},
-        score=1.0,
-        priority=0,
-        evidence=(),
-        reason=f"{active.agent} {active.kind.value} {active.target.short} {why}: taking it back",
-        expires_seconds=now,
-    )
-
-
-# Choosing.
-
-
-def _mode(guard: Guard, each: Sent, plan: Plan | None, inputs: Inputs) -> Mode:
-    if plan is None:
-        return Mode.ENFORCE
-    mode = guard.mode(each.proposal, plan, inputs.modes)
-    if mode is Mode.ADVISE and approval_id(each.proposal) in inputs.approved:
-        return Mode.ENFORCE
-    return mode
-
-
-def _arbitrate(
-    slate: _Slate,
-    modes: Sequence[Mode],
-    inputs: Inputs,
-    guard: Guard,
-    settings: Settings,
-    ledger: Ledger,
-) -> None:
-    """Fill in the verdicts that the guard's screening left open."""
-    candidates = [
-        Candidate(
-            index=i,
-            proposal=slate.sent[i].proposal,
-            plan=plan,
-            agent=slate.sent[i].sender.name,
-            rank=slate.sent[i].sender.rank,
-            mode=modes[i],
+    def turn(self, cycle: int, controls: Controls, halted: Callable[[], bool]) -> Turn:
+        """One cycle; ``halted`` is the kill switch, read again before every write."""
+        watch = Stopwatch()
+        with watch("observe"):
+            snapshot = self.cluster.observe()
+        with watch("score"):
+            results = tuple(self.scorer.due(self.cluster))
+        with watch("predict"):
+            forecast = self.forecaster.predict(snapshot)
+        with watch("arbitrate"):
+            decision = self._decide(cycle, snapshot, forecast, controls)
+        with watch("journal"):
+            self._record(decision, snapshot, forecast, controls, results)
+        with watch("fork"):
+            base = self.scorer.before(self.cluster, decision.actions)
+        with watch("act"):
+            now = lambda: self.cluster.clock_seconds  # noqa: E731
+            done = list(perform(decision.actions, self.cluster, halted=halted, clock=now))
+            receipts = tuple(receipt for _, _, receipt in done)
+            if receipts:
+                self.journal.append(Receipts(decision=decision.id, receipts=receipts), cycle=cycle)
+        self.ledger.charge(decision, snapshot)
+        self.ledger.settle(receipts)
+        with watch("fork"):
+            self.scorer.after(self.cluster, base, done)
+        return Turn(
+            decision=decision,
+            snapshot=snapshot,
+            forecast=forecast,
+            receipts=receipts,
+            results=results,
+            modes=controls.modes,
+            timings=watch.milliseconds,
         )
-        for i, plan in enumerate(slate.plans)
-        if plan is not None and slate.verdicts[i] is None
-    ]
-    check = guard.check(
-        ledger=ledger,
-        snapshot=inputs.snapshot,
-        halted=inputs.halted,
-        now=inputs.snapshot.taken_seconds,
-    )
 
-    def grant(candidate: Candidate) -> Verdict | None:
-        refusal = check.grant(slate.sent[candidate.index], candidate.plan)
-        return None if refusal is None else replace(refusal, mode=candidate.mode)
-
-    for index, verdict in arbitrate(candidates, settings.referee, grant).items():
-        slate.verdicts[index] = verdict
-    for index, each in enumerate(slate.sent):
-        if slate.verdicts[index] is None:
-            slate.verdicts[index] = _content(each.proposal)
-
-
-def _content(proposal: Proposal) -> Verdict:
-    """A no-op is granted by doing nothing."""
-    return Verdict(
-        ruling=Ruling.CHOSEN, rule="no-op", sentence=f"asks for nothing: {proposal.reason}"
-    )
-
-
-def _actions(
-    decision_id: str,
-    slate: _Slate,
-    verdicts: Sequence[Verdict],
-    inputs: Inputs,
-    settings: Settings,
-    ledger: Ledger,
-) -> tuple[Action, ...]:
-    now = inputs.snapshot.taken_seconds
-    actions: list[Action] = []
-    for index, verdict in enumerate(verdicts):
-        plan, proposal = slate.plans[index], slate.sent[index].proposal
-        if plan is None or not verdict.acts:
-            continue
-        action_id = f"{decision_id}.{len(actions)}"
-        inverse = tuple(ledger.inverse_for(write) for write in plan.inverse)
-        ttl = settings.guard.ttl_seconds.get(proposal.kind.value)
-        lasting = inverse and ttl is not None
-        actions.append(
-            Action(
-                id=action_id,
-                proposal=index,
-                agent=slate.sent[index].sender.name,
-                kind=proposal.kind,
-                target=proposal.target,
-                writes=_with_intents(plan.writes, action_id),
-                inverse=inverse,
-                expires_seconds=now + ttl if lasting and ttl is not None else None,
-                restores=str(proposal.payload.get("restores", ""))
-                if proposal.kind is ActionKind.RESTORE
-                else "",
-            )
+    def _decide(
+        self, cycle: int, snapshot: Snapshot, forecast: Forecast, controls: Controls
+    ) -> Decision:
+        inputs = Inputs(
+            run_id=self.run_id,
+            cycle=cycle,
+            snapshot=snapshot,
+            forecast=forecast,
+            snapshot_digest=digest_of(snapshot),
+            forecast_digest=digest_of(forecast),
+            modes=controls.modes,
+            halted=controls.halted,
+            approved=frozenset(controls.approved),
         )
-    return tuple(actions)
+        return decide(
+            inputs,
+            agents=self.agents,
+            guard=self.guard,
+            settings=self.settings,
+            ledger=self.ledger,
+        )
+
+    def _record(
+        self,
+        decision: Decision,
+        snapshot: Snapshot,
+        forecast: Forecast,
+        controls: Controls,
+        results: Sequence[Result],
+    ) -> None:
+        view = snapshot.interpreted
+        record = Cycle(
+            decision=decision,
+            interpreted={
+                "queue_length": view.queue_length,
+                "queue_oldest_seconds": view.queue_oldest_seconds,
+                "unschedulable": view.unschedulable,
+                "violations": view.violations,
+                "failed_pods": view.failed_pods,
+                "requested_permille": view.requested_permille,
+                "used_permille": view.used_permille,
+                "power_watts": view.power_watts,
+            },
+            modes={key: str(mode) for key, mode in controls.modes.items()},
+            approvals=tuple(sorted(controls.approved)),
+        )
+        self.journal.append_cycle(
+            record, snapshot, forecast, *(Outcome(result=result) for result in results)
+        )
 
 
-def _with_intents(writes: Sequence[Write], action_id: str) -> tuple[Write, ...]:
-    return tuple(replace(write, intent=f"{action_id}.{n}") for n, write in enumerate(writes))
+class Stopwatch:
+    """Wall milliseconds by step; a step entered twice adds up."""
 
+    def __init__(self) -> None:
+        self.milliseconds: dict[str, float] = {}
 
-# Saying why.
-
-
-def _headline(proposals: Sequence[Proposal], verdicts: Sequence[Verdict]) -> int | None:
-    """What to show first: what acts before what only advises, wishes before restores."""
-    chosen = [
-        i
-        for i, (p, v) in enumerate(zip(proposals, verdicts, strict=True))
-        if v.ruling is Ruling.CHOSEN and not p.is_noop
-    ]
-    chosen.sort(key=lambda i: (not verdicts[i].acts, proposals[i].kind is ActionKind.RESTORE, i))
-    return chosen[0] if chosen else None
-
-
-def _rationale(
-    proposals: Sequence[Proposal],
-    verdicts: Sequence[Verdict],
-    headline: int | None,
-    halted: bool,
-) -> str:
-    if headline is not None:
-        return proposals[headline].reason
-    if halted:
-        return "Nothing to do: halted by a person."
-    parts = [_in_short(p, v) for p, v in zip(proposals, verdicts, strict=True)]
-    return f"Nothing to do: {', '.join(dict.fromkeys(parts))}"
-
-
-def _in_short(proposal: Proposal, verdict: Verdict) -> str:
-    if proposal.is_noop:
-        return proposal.reason
-    wish = f"{proposal.agent} {proposal.kind.value} {proposal.target.short}"
-    return f"{wish} {verdict.ruling.value} ({verdict.sentence})"
-
-
-__all__ = ["Inputs", "Role", "decide"]
+    @contextmanager
+    def __call__(self, step: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = 1000 * (time.perf_counter() - began)
+            self.milliseconds[step] = self.milliseconds.get(step, 0.0) + spent

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from pilothouse.decide import Inputs, decide
 from pilothouse.domain import Mode
 from pilothouse.errors import JournalCorrupt
 from pilothouse.guard import Guard, Ledger
@@ -27,7 +28,6 @@ from pilothouse.journal import (
     SettingsChange,
     digest_of,
 )
-from pilothouse.loop import Inputs, decide
 from pilothouse.propose.registry import Registration, default_agents
 from pilothouse.settings import Settings
 
@@ -80,11 +80,13 @@ class Replay:
                 self._ledger.settle(record.receipts)
 
     def _begin_segment(self, record: Rotated) -> None:
+        """Go on; where the earlier files are gone, from the ledger that this one carries."""
         self._run_id = record.run.run_id
-        if self._bench is None and record.settings is not None:
-            self._change(record.settings)
-        if self._ledger is None and self._bench is not None:
-            self._ledger = Ledger.from_dict(record.state["ledger"], self._bench.settings.guard)
+        if self._bench is not None or record.settings is None:
+            return
+        self._change(record.settings)
+        guard = msgspec.convert(record.settings.settings, Settings).guard
+        self._ledger = Ledger.from_dict(record.state["ledger"], guard)
 
     def _change(self, record: SettingsChange) -> None:
         settings = msgspec.convert(record.settings, Settings)

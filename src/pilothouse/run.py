@@ -10,16 +10,19 @@ looking for them. It never sends a write again.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from pilothouse import __version__
 from pilothouse.act import resolve
-from pilothouse.domain import Action, Decision, Mode, Snapshot, Status, Write
-from pilothouse.guard import Guard, Ledger, approval_id
+from pilothouse.domain import Action, Decision, Mode, Receipt, Snapshot, Status, Write
+from pilothouse.guard import Guard, Ledger
 from pilothouse.guard.switch import Command, ControlFile, Controls, controls_path
 from pilothouse.journal import (
     Check,
@@ -38,13 +41,12 @@ from pilothouse.journal import (
     SettingsChange,
     Stage,
 )
-from pilothouse.theloop import Cluster, Loop, Turn
-from pilothouse.predict import Forecaster
-from pilothouse.predict.baseline import EwmaTrend
+from pilothouse.loop import Cluster, Loop, Turn
+from pilothouse.predict import Forecaster, forecaster_of, with_thresholds
 from pilothouse.propose.registry import Registration, default_agents
+from pilothouse.scenarios import load as load_scenario
 from pilothouse.score import Scorer
 from pilothouse.score.selfcheck import Finding, SelfCheck, Stress
-from pilothouse.scenarios import load as load_scenario
 from pilothouse.settings import Settings
 from pilothouse.settings.file import to_tree
 from pilothouse.sim.cluster import SimCluster
@@ -83,9 +85,10 @@ class Runner:
         forecaster: Forecaster | None = None,
         agents: Sequence[Registration] | None = None,
     ) -> None:
+        settings = with_thresholds(settings)
         self.settings = settings
         self.journal = journal
-        self._forecaster = forecaster or EwmaTrend(settings.forecast)
+        self._forecaster = forecaster or forecaster_of(settings.forecast)
         self._agents = tuple(agents if agents is not None else default_agents(settings))
         self._switch = ControlFile(controls_path(journal.path))
         self._check = SelfCheck()
@@ -94,7 +97,7 @@ class Runner:
         self.findings_at_end: Sequence[Finding] = ()
         resume = journal.begin(_run_of(settings))
         self.run_id = (resume.run if resume else _run_of(settings)).run_id
-        self._controls = _controls_of(resume)
+        self._controls = _controls_of(resume, settings)
         ledger = _ledger_of(resume, journal.path, settings)
         self.cluster: Backend = cluster or _embedded(settings, resume)
         self.loop = Loop(
@@ -127,7 +130,7 @@ class Runner:
         self.cluster.advance(max(target - self.cluster.clock_seconds, 0))
         commands = self._switch.after(self._controls.line)
         for command in commands:
-            self._controls = self._controls.after(command)
+            self._controls = self._controls.after(command, self.cluster.clock_seconds)
         if commands:
             self.journal.append(*map(_control_record, commands), cycle=self.cycle)
         turn = self.loop.turn(self.cycle, self._controls, self._halted_now)
@@ -142,7 +145,7 @@ class Runner:
             ),
         )
         self._seen = turn.snapshot
-        self._controls = self._controls.without(_approvals_used(turn.decision))
+        self._controls = _settled(self._controls, turn.decision)
         self._stage("loop", "running", done=done + 1, total=total or 0)
         self._keep_place([_check_record(f) for f in findings])
         return Report(
@@ -159,26 +162,28 @@ class Runner:
         """The kill switch, read again right before a write."""
         controls = self._controls
         for command in self._switch.after(controls.line):
-            controls = controls.after(command)
+            controls = controls.after(command, self.cluster.clock_seconds)
         return controls.halted
 
     def _keep_place(self, notes: list[Record]) -> None:
         if self.cycle % self.settings.journal.keyframe_cycles == 0:
-            notes.append(Checkpoint(state=self._state(), simulator=self._saved()))
+            notes.append(Checkpoint(state=self.state(), simulator=self._saved()))
         if notes:
             self.journal.append(*notes, cycle=self.cycle)
         if self.journal.rotation_due:
-            self.journal.rotate(state=self._state(), simulator=self._saved())
+            self.journal.rotate(state=self.state(), simulator=self._saved())
 
-    def _state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
+        """What a restart needs beside the simulator; a checkpoint or a new file carries it."""
         controls = self._controls
         return {
             "ledger": self.loop.ledger.to_dict(),
+            "awaiting": msgspec.to_builtins(self.loop.scorer.awaiting),
             "controls": {
                 "halted": controls.halted,
                 "halted_because": controls.halted_because,
                 "modes": {key: str(mode) for key, mode in controls.modes.items()},
-                "approved": sorted(controls.approved),
+                "approved": dict(controls.approved),
                 "line": controls.line,
             },
         }
@@ -201,7 +206,7 @@ class Runner:
         self.loop.ledger.settle(receipts)
         for snapshot in _recent_snapshots(self.journal.path, self.journal.seq):
             self._forecaster.predict(snapshot)
-        self.loop.scorer.take_up(_unscored(resume.since), self.cluster)
+        self.loop.scorer.take_up(_unscored(resume, receipts), self.cluster)
         answered = [
             Receipts(
                 decision=decision, receipts=tuple(r for r in receipts if _of(r.intent) == decision)
@@ -293,13 +298,18 @@ def _executed(since: Sequence[Entry]) -> Iterator[tuple[int, Write, str]]:
                         yield receipt.at_seconds, *planned[receipt.intent]
 
 
-def _unscored(since: Sequence[Entry]) -> list[Action]:
-    """Actions whose result was still awaited when the process ended."""
-    waiting: dict[str, Action] = {}
-    for entry in since:
+def _unscored(resume: Resume, settled: Sequence[Receipt]) -> list[Action]:
+    """Executed actions whose result was still awaited when the process ended."""
+    known = [e.record.receipts for e in resume.since if isinstance(e.record, Receipts)]
+    receipts = itertools.chain(settled, *known)
+    done = {r.intent.rpartition(".")[0] for r in receipts if r.status is Status.DONE}
+    before = msgspec.convert(resume.state.get("awaiting", []), list[Action])
+    waiting = {action.id: action for action in before}
+    for entry in resume.since:
         match entry.record:
             case Cycle() as cycle:
-                waiting.update((a.id, a) for a in cycle.decision.actions if not a.restores)
+                fresh = (a for a in cycle.decision.actions if a.id in done and not a.restores)
+                waiting.update((action.id, action) for action in fresh)
             case Outcome() as outcome:
                 waiting.pop(outcome.result.action, None)
     return list(waiting.values())
@@ -322,7 +332,7 @@ def _ledger_of(resume: Resume | None, path: Path, settings: Settings) -> Ledger:
     return ledger
 
 
-def _controls_of(resume: Resume | None) -> Controls:
+def _controls_of(resume: Resume | None, settings: Settings) -> Controls:
     if resume is None:
         return Controls()
     known = resume.state.get("controls", {})
@@ -330,21 +340,23 @@ def _controls_of(resume: Resume | None) -> Controls:
         halted=known.get("halted", False),
         halted_because=known.get("halted_because", ""),
         modes={key: Mode(mode) for key, mode in known.get("modes", {}).items()},
-        approved=frozenset(known.get("approved", ())),
+        approved=known.get("approved", {}),
         line=known.get("line", 0),
     )
     for entry in resume.since:
         match entry.record:
             case Control() as control:
-                controls = controls.after(command_of(control))
+                now = entry.cycle * settings.run.cycle_seconds
+                controls = controls.after(command_of(control), now)
             case Cycle() as cycle:
-                controls = controls.without(_approvals_used(cycle.decision))
+                controls = _settled(controls, cycle.decision)
     return controls
 
 
-def _approvals_used(decision: Decision) -> frozenset[str]:
+def _settled(controls: Controls, decision: Decision) -> Controls:
     """One approval allows one action."""
-    return frozenset(approval_id(decision.proposals[a.proposal]) for a in decision.actions)
+    used = frozenset(decision.proposals[a.proposal].approval_id for a in decision.actions)
+    return controls.without(used, decision.made_seconds)
 
 
 def command_of(record: Control) -> Command:

@@ -248,6 +248,25 @@ def test_closing_leaves_one_file_and_lets_go(opened: Any, path: Path) -> None:
     opened()
 
 
+def test_a_long_read_does_not_keep_the_next_writer_out(opened: Any) -> None:
+    book = opened()
+    book.turns(12)
+    book.journal.close()
+    walk = book.journal.reader().entries()
+    next(walk)
+
+    opened().turn()
+
+    assert len(list(walk)) == 26
+
+
+def test_appending_gives_the_number_of_the_record(opened: Any) -> None:
+    book = opened()
+
+    assert book.journal.append(Ingested(source="scorer", content={})) == 2
+    assert book.journal.append(Ingested(source="scorer", content={}), Resumed(reason="")) == 4
+
+
 def test_a_newer_schema_is_refused_and_left_alone(opened: Any, path: Path) -> None:
     opened().journal.close()
     with closing(sqlite3.connect(path)) as connection:

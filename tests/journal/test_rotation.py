@@ -13,6 +13,7 @@ import pytest
 from pilothouse.errors import (
     InternalError,
     JournalCorrupt,
+    JournalMismatch,
     JournalUnwritable,
     PilothouseError,
 )
@@ -41,7 +42,7 @@ def test_a_rotated_journal_reads_and_verifies_as_one(opened: Any, path: Path) ->
     report = verify(path, book.journal.head)
     assert report.ok
     assert (report.files, report.records, report.cycles) == (3, 17, 7)
-    assert files(path) == ["run.1.db", "run.2.db", "run.db"]
+    assert files(path) == ["run.000001.db", "run.000002.db", "run.db"]
     turns = list(JournalReader(path).cycles())
     assert [turn.cycle.decision.cycle for turn in turns] == list(range(7))
     assert [digest_of(t.snapshot) for t in turns] == [
@@ -69,7 +70,7 @@ def test_the_chain_is_known_from_the_oldest_file_that_is_kept(opened: Any, path:
     book.turn()
 
     report = verify(path, book.journal.head)
-    assert files(path) == ["run.3.db", "run.db"]
+    assert files(path) == ["run.000003.db", "run.db"]
     assert report.ok
     assert report.first == 11
     assert "known from record 11 on" in report.sentence
@@ -82,11 +83,11 @@ def test_files_are_kept_by_age(opened: Any, path: Path, clock: Any) -> None:
         book.journal.rotate()
         clock.now += 86_400
 
-    assert files(path) == ["run.1.db", "run.2.db", "run.3.db", "run.db"]
+    assert files(path) == ["run.000001.db", "run.000002.db", "run.000003.db", "run.db"]
     book.turn()
     clock.now += 86_400
     book.journal.rotate()
-    assert files(path) == ["run.3.db", "run.4.db", "run.db"]
+    assert files(path) == ["run.000003.db", "run.000004.db", "run.db"]
 
 
 def test_a_missing_file_in_the_middle_is_found(opened: Any, path: Path) -> None:
@@ -94,7 +95,7 @@ def test_a_missing_file_in_the_middle_is_found(opened: Any, path: Path) -> None:
     for _ in range(3):
         book.turn()
         book.journal.rotate()
-    (path.parent / "run.2.db").unlink()
+    (path.parent / "run.000002.db").unlink()
 
     assert not verify(path).ok
     with pytest.raises(JournalCorrupt):
@@ -106,7 +107,9 @@ def test_a_changed_closed_file_is_found(opened: Any, path: Path) -> None:
     book.turns(2)
     book.journal.rotate()
     book.turn()
-    with closing(sqlite3.connect(path.parent / "run.1.db", isolation_level=None)) as connection:
+    with closing(
+        sqlite3.connect(path.parent / "run.000001.db", isolation_level=None)
+    ) as connection:
         connection.execute("UPDATE records SET key = 'x' WHERE seq = 2")
 
     assert "Record 2" in verify(path).problem
@@ -168,6 +171,42 @@ def test_rotation_waits_while_somebody_reads(opened: Any, path: Path) -> None:
     assert verify(path, book.journal.head).ok
 
 
+def test_a_new_journal_is_not_started_beside_closed_files_of_an_old_one(
+    opened: Any, path: Path
+) -> None:
+    book = opened()
+    book.turn()
+    book.journal.rotate()
+    book.journal.close()
+    path.unlink()
+
+    with pytest.raises(JournalMismatch, match=r"run\.000001\.db of an earlier journal"):
+        opened()
+
+
+def test_a_file_in_the_way_is_not_replaced(opened: Any, path: Path) -> None:
+    book = opened()
+    book.turn()
+    aside = path.parent / "run.000001.db"
+    aside.write_bytes(b"somebody's")
+
+    with pytest.raises(JournalUnwritable, match="is in the way"):
+        book.journal.rotate()
+    book.turn()
+    assert aside.read_bytes() == b"somebody's"
+
+
+def test_a_namesake_is_not_taken_for_a_closed_file(opened: Any, path: Path) -> None:
+    other = opened(path.parent / "run.2.db")
+    other.turn()
+    book = opened(keep_segments=0)
+    book.turn()
+    book.journal.rotate()
+
+    assert verify(path).files == 1
+    assert verify(path.parent / "run.2.db").ok
+
+
 def test_rotation_with_open_intents_is_a_bug(opened: Any) -> None:
     book = opened()
     book.turn(answered=False)
@@ -194,7 +233,7 @@ def test_a_crash_between_the_renames_is_completed(
         book.journal.rotate(state={"spent": 2})
     book.journal.close()
     monkeypatch.undo()
-    assert files(path) == ["run.1.db"]
+    assert files(path) == ["run.000001.db"]
     assert len(list(JournalReader(path).cycles())) == 2
 
     again = opened()

@@ -10,7 +10,7 @@ import pytest
 
 from pilothouse.domain import Mode, Receipt, Ruling, Status, Write
 from pilothouse.errors import JournalMismatch, JournalUnwritable
-from pilothouse.guard.switch import ControlFile, controls_path
+from pilothouse.guard.switch import Command, ControlFile, Controls, controls_path
 from pilothouse.journal import (
     Cycle,
     Journal,
@@ -24,7 +24,14 @@ from pilothouse.journal import (
 from pilothouse.replay import replay
 from pilothouse.run import Report, Runner
 from pilothouse.scenarios import load
-from pilothouse.settings import GuardSettings, ModeSettings, RunSettings, ScoreSettings, Settings
+from pilothouse.settings import (
+    GuardSettings,
+    JournalSettings,
+    ModeSettings,
+    RunSettings,
+    ScoreSettings,
+    Settings,
+)
 from pilothouse.sim.cluster import SimCluster
 
 
@@ -66,6 +73,21 @@ def test_replay_decides_every_cycle_identically(tmp_path):
     run(tmp_path / "a.db", 80)
     report = replay(tmp_path / "a.db")
     assert (report.cycles, report.identical, report.difference) == (80, 80, "")
+
+
+def test_replay_starts_from_the_ledger_of_a_rotated_file(tmp_path):
+    """Earlier files may be gone; what they charged still counts."""
+    path = tmp_path / "a.db"
+    settings = settings_for(journal=JournalSettings(keep_segments=0))
+    with Journal.open(path, settings=settings.journal) as journal:
+        runner = Runner(settings=settings, journal=journal)
+        list(runner.cycles(60))
+        assert journal.rotate(state=runner.state(), simulator=runner.cluster.save())
+        list(runner.cycles(40))
+    report = replay(path)
+    assert (report.cycles, report.identical) == (40, 40)
+    list(run(path, 5, settings))
+    assert replay(path).ok
 
 
 def test_replay_shows_the_first_difference_when_the_decider_changed(tmp_path, monkeypatch):
@@ -220,23 +242,43 @@ def test_agent_in_shadow_is_recorded_and_executes_nothing(tmp_path):
     assert not [e for e in executed(reports) if e[0] == "efficiency"]
 
 
+def advised_in(report: Report) -> set[str]:
+    return {
+        f"{p.agent}:{p.kind}:{p.target}"
+        for p, v in report.turn.decision.with_ruling(Ruling.CHOSEN)
+        if v.mode is Mode.ADVISE
+    }
+
+
 def test_advised_action_waits_for_one_approval_and_uses_it_up(tmp_path):
     path = tmp_path / "a.db"
     settings = settings_for(modes=ModeSettings(agents={"efficiency": Mode.ADVISE}))
+    done: list[str] = []
+    approved = ""
     with Journal.open(path, settings=settings.journal) as journal:
-        runner = Runner(settings=settings, journal=journal)
-        advised = next(
-            p
-            for r in runner.cycles(60)
-            for p, v in r.turn.decision.with_ruling(Ruling.CHOSEN)
-            if v.mode is Mode.ADVISE
-        )
-        name = f"{advised.agent}:{advised.kind}:{advised.target}"
-        ControlFile(controls_path(path)).append("approve", {"id": name})
-        reports = list(runner.cycles(60))
-    done = [a for r in reports for a in r.turn.decision.actions if a.agent == "efficiency"]
-    assert [(a.kind, a.target) for a in done] == [(advised.kind, advised.target)]
+        before: set[str] = set()
+        for report in Runner(settings=settings, journal=journal).cycles(200):
+            decision = report.turn.decision
+            done += [
+                f"{a.agent}:{a.kind}:{a.target}"
+                for a in decision.actions
+                if a.agent == "efficiency"
+            ]
+            lasting = before & advised_in(report)  # wanted twice: it will be wanted again
+            if lasting and not approved:
+                assert not done
+                approved = min(lasting)
+                ControlFile(controls_path(path)).append("approve", {"id": approved})
+            before = advised_in(report)
+    assert done == [approved]
     assert replay(path).ok
+
+
+def test_approval_lapses_when_nobody_wants_the_action_any_more():
+    command = Command(line=1, command="approve", arguments={"id": "a:b:c"})
+    controls = Controls().after(command, now=100)
+    assert set(controls.without(frozenset(), now=699).approved) == {"a:b:c"}
+    assert set(controls.without(frozenset(), now=700).approved) == set()
 
 
 def test_nothing_acts_when_the_intent_cannot_be_made_durable(tmp_path):
@@ -308,5 +350,3 @@ def test_unreadable_control_line_halts(tmp_path):
     reports = run(path, 2)
     assert reports[-1].turn.decision.halted
     assert "line 1" in reports[-1].controls.halted_because
-
-

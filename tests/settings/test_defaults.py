@@ -39,6 +39,7 @@ DEFAULTS = {
         "balloon_demand": 0.45,
         "dvfs_frequency": 0.65,
         "balloon_factor": 0.75,
+        "sleep_moves": 0,
         "spare_share": 0.25,
     },
     "admission": {

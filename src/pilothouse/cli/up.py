@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -79,6 +80,7 @@ def _run(
         if page is not None:
             typer.echo(f"Page     {page.open(runner)}")
         typer.echo(f"Journal  {path}")
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager's stop
         try:
             _walk(runner, page, cycles, settings.run.interval_wall_seconds, as_json)
         except KeyboardInterrupt:

@@ -69,3 +69,8 @@ class Proposal:
     def is_noop(self) -> bool:
         """Asks for nothing: a no-op, or an admission that simply admits with no gate to open."""
         return self.kind is ActionKind.NOOP
+
+    @property
+    def approval_id(self) -> str:
+        """What a person approves: the agent, the kind and the object, not one moment's numbers."""
+        return f"{self.agent}:{self.kind.value}:{self.target}"

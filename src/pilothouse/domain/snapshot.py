@@ -180,9 +180,7 @@ Table = NodeTable | PodTable | WorkloadTable | NamespaceTable | ZoneTable
 
 def columns(table: Table) -> dict[str, NDArray[np.generic]]:
     """The numeric columns of a table by name, ``uid`` and ``names`` aside."""
-    return {
-        f.name: getattr(table, f.name) for f in fields(table) if f.name not in ("uid", "names")
-    }
+    return {f.name: getattr(table, f.name) for f in fields(table) if f.name not in ("uid", "names")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,8 +238,7 @@ class Snapshot:
         rows.update((("namespace", "", n), i) for i, n in enumerate(spaces))
         of_workload = [spaces[i] for i in self.workloads.namespace.tolist()]
         rows.update(
-            (("workload", of_workload[i], str(n)), i)
-            for i, n in enumerate(self.workloads.names)
+            (("workload", of_workload[i], str(n)), i) for i, n in enumerate(self.workloads.names)
         )
         rows.update(
             (("pod", of_workload[w], n), i)
@@ -258,7 +255,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Interpretation:
-    """What we conclude from the raw view; kept apart because debugging happens where they differ."""
+    """What we conclude from the raw view; debugging happens where the two disagree."""
 
     pressure_permille: Ints  # (nodes,) the worse of CPU and memory use over capacity
     overloaded: Ints  # (nodes,) 1 above 850 permille, awake nodes only
@@ -273,7 +270,9 @@ class Interpretation:
     power_watts: int  # modelled, whole cluster
 
 
-OVERLOADED_PERMILLE = 850  # half the nodes above this make admission cap (lessons of the source system)
+OVERLOADED_PERMILLE = (
+    850  # half the nodes above this make admission cap (lessons of the source system)
+)
 
 
 def interpret(snapshot: Snapshot) -> Interpretation:
@@ -289,9 +288,7 @@ def interpret(snapshot: Snapshot) -> Interpretation:
     pending = pods.phase == Phase.PENDING
     stuck = pending & (pods.pending_cause == PendingCause.SELECTOR)
     waiting = pending & ~stuck
-    oldest = (
-        int(snapshot.taken_seconds - pods.since_seconds[waiting].min()) if waiting.any() else 0
-    )
+    oldest = int(snapshot.taken_seconds - pods.since_seconds[waiting].min()) if waiting.any() else 0
     capacity = max(int(cpu_capacity[awake].sum()), 1)
     return Interpretation(
         pressure_permille=pressure.astype(np.int32),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pilothouse.domain import (
     Decision,
+    Mode,
     Proposal,
     Receipt,
     Result,
@@ -89,7 +90,11 @@ def text(account: Account) -> str:
 
 
 def _chosen(proposal: Proposal, verdict: Verdict) -> str:
-    return wish(proposal) + ("" if verdict.acts else f" [{verdict.mode}: not executed]")
+    if verdict.acts:
+        return wish(proposal)
+    advised = verdict.mode is Mode.ADVISE
+    how = f"; allow it: pilothouse approve {proposal.approval_id}" if advised else ""
+    return f"{wish(proposal)} [{verdict.mode}: not executed{how}]"
 
 
 def _fates(decision: Decision, ruling: Ruling, heading: str) -> list[tuple[str, str]]:

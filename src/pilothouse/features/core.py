@@ -110,7 +110,7 @@ def core_features(w: Windows, past: Past) -> Matrix:
     put("memory_lag_1", memory[:, 1])
     put("memory_lag_2", memory[:, 2])
     put("memory_change", memory[:, 0] - memory[:, 1])
-    slope = _slope_per_hour(memory, w.window_hours)
+    slope = slope_per_hour(memory, w.window_hours)
     put("memory_slope", slope)
     known = np.isfinite(memory)
     put("memory_highest", _statistics(memory, known, known.sum(axis=1))[2])
@@ -161,7 +161,7 @@ def _statistics(
     )
 
 
-def _slope_per_hour(values: Matrix, window_hours: float) -> Column:
+def slope_per_hour(values: Matrix, window_hours: float) -> Column:
     """Least squares over the windows there are; 0 with fewer than two."""
     seen = np.isfinite(values)
     x = -np.arange(values.shape[1], dtype=np.float32) * np.float32(window_hours)

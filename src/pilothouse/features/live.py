@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from pilothouse.domain import Phase, Power, Snapshot, WorkloadKind
 from pilothouse.domain.snapshot import Uids
-from pilothouse.features.core import LAGS, Past, Windows, core_features
+from pilothouse.features.core import CORE, LAGS, Past, Windows, core_features, slope_per_hour
 
 Matrix = NDArray[np.float32]
 Column = NDArray[np.float32]
-WINDOW_SECONDS = 60
+WINDOW_SECONDS = 60  # of the shipped forecasters; those of a trace have the trace's windows
 NEVER = -1.0e9
 
 NODE = (
@@ -135,7 +135,8 @@ class _Counts:
 class LiveHistory:
     """What the snapshots so far say, as feature rows for pods and nodes."""
 
-    def __init__(self) -> None:
+    def __init__(self, window_seconds: int = WINDOW_SECONDS) -> None:
+        self.window_seconds = window_seconds
         self._forget()
 
     def _forget(self) -> None:
@@ -161,7 +162,7 @@ class LiveHistory:
         before = self._before
         if before is not None:
             step = snapshot.taken_seconds - before.taken_seconds
-            length = max(1, round(WINDOW_SECONDS / step)) if step > 0 else 0
+            length = max(1, round(self.window_seconds / step)) if step > 0 else 0
             if self._length and length != self._length:
                 self._forget()
                 before = None
@@ -228,7 +229,7 @@ class LiveHistory:
         assert snapshot is not None  # see() was called
         pods, now = snapshot.pods, snapshot.taken_seconds
         if not self._length or not np.array_equal(self._pods.uid, pods.uid):
-            return np.full((len(pods), len(core_names())), np.nan, np.float32)
+            return np.full((len(pods), len(CORE)), np.nan, np.float32)
         largest_cpu, largest_memory = _largest(snapshot)
         service = snapshot.workloads.kind[pods.workload] == WorkloadKind.SERVICE
         memory = self._pods.windows(1, self._length)
@@ -237,7 +238,7 @@ class LiveHistory:
             memory=memory,
             cpu_peak=self._pods.highest(0, self._length),
             memory_peak=(pods.memory_peak_mib / memory_limit(snapshot)).astype(np.float32),
-            window_hours=WINDOW_SECONDS / 3600.0,
+            window_hours=self.window_seconds / 3600.0,
             age_seconds=(now - pods.created_seconds).astype(np.float32),
             restarts=pods.restarts.astype(np.float32),
             tier=np.where(service, 3, 0).astype(np.float32),
@@ -286,14 +287,14 @@ class LiveHistory:
             windows = self._nodes.windows(column, length)
             columns += [self._nodes.newest(column), windows[:, 0]]
             columns += [windows[:, 1], windows[:, 2], windows[:, 4]]
-            columns.append(_slope(windows))
+            columns.append(self._slope(windows))
         memory = self._nodes.windows(3, length)
         failures, _, since = self._machines.of(nodes.uid, now)
         cores = np.maximum(nodes.cpu_capacity_millicores, 1) / 1000.0
         columns += [
             self._nodes.windows(2, length)[:, 0],
             memory[:, 0],
-            _slope(memory),
+            self._slope(memory),
             nodes.pods / cores,
             (now - self._node_first) / 60.0,
             failures,
@@ -303,11 +304,8 @@ class LiveHistory:
         ]
         return np.stack([np.asarray(c, np.float32) for c in columns], axis=1)
 
-
-def core_names() -> tuple[str, ...]:
-    from pilothouse.features.core import CORE
-
-    return CORE
+    def _slope(self, windows: Matrix) -> Column:
+        return slope_per_hour(windows, self.window_seconds / 3600.0)
 
 
 def memory_limit(snapshot: Snapshot) -> NDArray[np.float64]:
@@ -353,9 +351,3 @@ def _largest(snapshot: Snapshot) -> tuple[float, float]:
     if not len(nodes):
         return 1.0, 1.0
     return float(nodes.cpu_capacity_millicores.max()), float(nodes.memory_capacity_mib.max())
-
-
-def _slope(windows: Matrix) -> Column:
-    from pilothouse.features.core import _slope_per_hour
-
-    return _slope_per_hour(windows, WINDOW_SECONDS / 3600.0)

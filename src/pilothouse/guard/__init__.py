@@ -9,7 +9,6 @@ stay inside the budgets. It judges plans, never wishes, and keeps nothing betwee
 from pilothouse.guard.case import Sent, Standing, refuse
 from pilothouse.guard.guard import Check, Guard
 from pilothouse.guard.ledger import Active, Ledger
-from pilothouse.guard.modes import approval_id
 from pilothouse.guard.validity import JANITOR
 
 __all__ = [
@@ -20,6 +19,5 @@ __all__ = [
     "Ledger",
     "Sent",
     "Standing",
-    "approval_id",
     "refuse",
 ]

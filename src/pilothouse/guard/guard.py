@@ -8,13 +8,15 @@ from dataclasses import replace
 
 from pilothouse.domain import ActionKind, Mode, Plan, Proposal, Snapshot, Verdict
 from pilothouse.errors import InvalidSetting
-from pilothouse.guard.case import Case, Sent, Standing, View, refuse
+from pilothouse.guard.case import THIRD_PARTY_RANK, Case, Sent, Standing, View, refuse
 from pilothouse.guard.ledger import Ledger
 from pilothouse.guard.modes import mode_of
 from pilothouse.guard.rails import RAILS
 from pilothouse.guard.tally import Tally
 from pilothouse.guard.validity import JANITOR, validate
 from pilothouse.settings import Settings
+
+THIRD_PARTY_READINGS = 4
 
 
 class Guard:
@@ -27,9 +29,21 @@ class Guard:
             names = sorted(r.name for r in registrations)
             raise InvalidSetting(f"Agents need distinct names, but got: {', '.join(names)}.")
 
+    def reading_limit(self, sender: Standing) -> int:
+        """Proposals of this agent that are read in one cycle.
+
+        Third parties share ``THIRD_PARTY_READINGS`` times the allowance of one agent, so that many
+        of them cannot make a cycle late.
+        """
+        one = self.settings.guard.proposals_per_agent
+        if sender.rank < THIRD_PARTY_RANK:
+            return one
+        strangers = sum(rank >= THIRD_PARTY_RANK for rank in self._ranks.values())
+        return min(one, max(THIRD_PARTY_READINGS * one // max(strangers, 1), 1))
+
     def validate(self, sent: Sequence[Sent], now: int) -> list[Verdict | None]:
         """Whether each is a proposal at all; nothing that fails here is worth planning."""
-        return validate(sent, now=now, per_agent=self.settings.guard.proposals_per_agent)
+        return validate(sent, now=now, most=self.reading_limit)
 
     def mode(self, proposal: Proposal, plan: Plan, modes: Mapping[str, Mode]) -> Mode:
         if proposal.kind is ActionKind.RESTORE:

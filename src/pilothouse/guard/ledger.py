@@ -107,6 +107,15 @@ class Restoring:
     write: Write
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sending:
+    """A write on its way, and what the book said before it: it holds again if it never happens."""
+
+    write: Write
+    before: Rest | None
+    displaced: tuple[Active, ...]  # older actions, with the inverses that this write took over
+
+
 @dataclass(slots=True, kw_only=True)
 class Book:
     """Everything the ledger remembers, JSON-able."""
@@ -115,6 +124,7 @@ class Book:
     rests: dict[str, Rest] = field(default_factory=dict)
     active: dict[str, Active] = field(default_factory=dict)
     restoring: dict[str, Restoring] = field(default_factory=dict)
+    sending: dict[str, Sending] = field(default_factory=dict)
 
 
 class Ledger:
@@ -140,8 +150,13 @@ class Ledger:
                 self._book.restoring[write.intent] = Restoring(source=restored, write=write)
         else:
             self._book.charges.append(_charge_of(action, now, snapshot))
-            self._supersede(action)
         for write in action.writes:
+            if restored is None:
+                self._book.sending[write.intent] = Sending(
+                    write=write,
+                    before=self._book.rests.get(field_of(write)),
+                    displaced=self._supersede(write),
+                )
             self._remember(write, now, restoring=bool(action.restores))
         if action.inverse and action.expires_seconds is not None:
             self._book.active[action.id] = Active(
@@ -186,17 +201,20 @@ class Ledger:
         before = self._book.rests.get(field_of(write))
         return before is not None and self._turns(before, write, now)
 
-    def _supersede(self, action: Action) -> None:
+    def _supersede(self, write: Write) -> tuple[Active, ...]:
         """A newer write of a field takes over its inverse, so the older one has nothing to undo."""
-        taken = {field_of(write) for write in action.writes}
+        displaced = []
         for key, held in list(self._book.active.items()):
-            kept = tuple(w for w in held.inverse if field_of(w) not in taken)
+            kept = tuple(w for w in held.inverse if _undo_key(w) != _undo_key(write))
             if kept == held.inverse:
                 continue
+            taken = tuple(w for w in held.inverse if _undo_key(w) == _undo_key(write))
+            displaced.append(replace(held, inverse=taken))
             if kept:
                 self._book.active[key] = replace(held, inverse=kept)
             else:
                 del self._book.active[key]
+        return tuple(displaced)
 
     def _drop_vanished(self, decision: Decision) -> None:
         """An expired action whose objects are all gone has nothing left to take back."""
@@ -207,12 +225,32 @@ class Ledger:
 
     def settle(self, receipts: Iterable[Receipt]) -> None:
         """Correct the book by what the backend answered."""
-        for receipt in receipts:
+        answers = list(receipts)
+        for receipt in answers:
             restoring = self._book.restoring.pop(receipt.intent, None)
             if restoring is not None:
                 self._settle_restore(restoring, receipt)
             elif receipt.status is not Status.DONE:
                 self._forget_write(receipt.intent)
+        for receipt in reversed(answers):  # the last write of a field saw the one before it
+            sending = self._book.sending.pop(receipt.intent, None)
+            if sending is not None and receipt.status is not Status.DONE:
+                self._take_back(sending, tried=receipt.status is not Status.SKIPPED)
+
+    def _take_back(self, sending: Sending, *, tried: bool) -> None:
+        """A write that never happened turned nothing round and took nothing over."""
+        key, before, book = field_of(sending.write), sending.before, self._book
+        if tried:  # somebody who was refused waits before asking again
+            nothing = Rest(at=0, direction=0, value=sending.write.original)
+            book.rests[key] = replace(before or nothing, at=book.rests[key].at)
+        elif before is not None:
+            book.rests[key] = before
+        else:
+            book.rests.pop(key, None)
+        for held in sending.displaced:
+            now = book.active.get(held.action)
+            inverse = (*(now.inverse if now else ()), *held.inverse)
+            book.active[held.action] = replace(held, inverse=inverse)
 
     def _settle_restore(self, restoring: Restoring, receipt: Receipt) -> None:
         # Refused means the value is not ours any more; broken or unsent means try again.
@@ -244,7 +282,8 @@ class Ledger:
         """Forget what no rule can ask about any more."""
         s, book = self._settings, self._book
         book.charges = [c for c in book.charges if c.at > now - s.window_seconds]
-        horizon = now - max(s.window_seconds, s.quarantine_seconds, s.dwell_seconds)
+        # A quarantine can begin with turns that were a window old by then.
+        horizon = now - max(s.window_seconds + s.quarantine_seconds, s.dwell_seconds)
         book.rests = {
             key: replace(rest, reversals=tuple(t for t in rest.reversals if t > horizon))
             for key, rest in book.rests.items()
@@ -310,6 +349,12 @@ class Ledger:
         ledger = cls(settings)
         ledger._book = msgspec.convert(state, Book)
         return ledger
+
+
+def _undo_key(write: Write) -> str:
+    """What a write takes over from an older one. A drain of a node that carries our taint already
+    writes no taint, so it cannot answer for removing it."""
+    return f"{write.target}#taint" if write.verb is Verb.TAINT else field_of(write)
 
 
 def _undoes(inverse: Write, write: Write) -> bool:

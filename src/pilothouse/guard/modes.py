@@ -10,15 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pilothouse.domain import Mode, Plan, Proposal
+from pilothouse.domain import Mode, Plan
 from pilothouse.settings import ModeSettings
 
 STRICTNESS = {Mode.OFF: 0, Mode.SHADOW: 1, Mode.ADVISE: 2, Mode.ENFORCE: 3}
-
-
-def approval_id(proposal: Proposal) -> str:
-    """What a person approves: the agent, the kind and the object, not one moment's numbers."""
-    return f"{proposal.agent}:{proposal.kind.value}:{proposal.target}"
 
 
 def mode_of(agent: str, plan: Plan, modes: Mapping[str, Mode], settings: ModeSettings) -> Mode:

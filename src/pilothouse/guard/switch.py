@@ -18,6 +18,7 @@ from typing import Literal
 
 from pilothouse.domain import Mode
 
+APPROVAL_SECONDS = 600  # what was approved and not wanted since is asked for anew
 CommandName = Literal["halt", "resume", "mode", "approve"]
 
 
@@ -37,11 +38,11 @@ class Controls:
     halted: bool = False
     halted_because: str = ""
     modes: Mapping[str, Mode] = field(default_factory=dict)  # "safety" or "safety/shop"
-    approved: frozenset[str] = frozenset()
+    approved: Mapping[str, int] = field(default_factory=dict)  # id to the cluster time it lapses
     line: int = 0  # last line taken
 
-    def after(self, command: Command) -> Controls:
-        """The controls once this command is obeyed."""
+    def after(self, command: Command, now: int) -> Controls:
+        """The controls once this command is obeyed at this cluster time."""
         taken = replace(self, line=command.line)
         arguments = command.arguments
         match command.command:
@@ -56,14 +57,16 @@ class Controls:
                 )
                 return replace(taken, modes={**self.modes, key: Mode(arguments["mode"])})
             case "approve" if arguments.get("id"):
-                return replace(taken, approved=self.approved | {arguments["id"]})
+                lapses = now + APPROVAL_SECONDS
+                return replace(taken, approved={**self.approved, arguments["id"]: lapses})
             case _:
                 because = f"line {command.line} of the controls file is not understood"
                 return replace(taken, halted=True, halted_because=because)
 
-    def without(self, approvals: frozenset[str]) -> Controls:
-        """The controls once these approvals are used up."""
-        return replace(self, approved=self.approved - approvals)
+    def without(self, used: frozenset[str], now: int) -> Controls:
+        """The controls once these approvals are used up and older ones have lapsed."""
+        kept = {k: v for k, v in self.approved.items() if k not in used and v > now}
+        return replace(self, approved=kept)
 
 
 def controls_path(journal: Path) -> Path:

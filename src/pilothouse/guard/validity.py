@@ -9,7 +9,7 @@ own, and the journal has no place for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 from pilothouse.domain import (
@@ -24,7 +24,7 @@ from pilothouse.domain import (
     Verdict,
 )
 from pilothouse.domain.reference import ObjectKind
-from pilothouse.guard.case import Sent, clock, refuse, shown
+from pilothouse.guard.case import Sent, Standing, clock, refuse, shown
 
 MOST_PAYLOAD = 16
 MOST_EVIDENCE = 32
@@ -40,7 +40,9 @@ KINDS = {
 ANY_KIND = frozenset(ActionKind) - {ActionKind.RESTORE}
 
 
-def validate(sent: Sequence[Sent], *, now: int, per_agent: int) -> list[Verdict | None]:
+def validate(
+    sent: Sequence[Sent], *, now: int, most: Callable[[Standing], int]
+) -> list[Verdict | None]:
     """One answer per proposal; None lets it through to planning."""
     counts: dict[str, int] = {}
     seen: set[tuple[object, ...]] = set()
@@ -48,8 +50,8 @@ def validate(sent: Sequence[Sent], *, now: int, per_agent: int) -> list[Verdict 
     for each in sent:
         name = each.sender.name
         counts[name] = counts.get(name, 0) + 1
-        if counts[name] > per_agent and name != JANITOR:
-            verdicts.append(_too_many(name, counts[name], per_agent))
+        if counts[name] > most(each.sender) and name != JANITOR:
+            verdicts.append(_too_many(name, counts[name], most(each.sender)))
             continue
         verdict = _judge(each, now)
         if verdict is None and _is_repeated(each, seen):

@@ -284,13 +284,14 @@ class FileLock:
 
 
 def segment_path(path: Path, number: int) -> Path:
-    return path.with_name(f"{path.stem}.{number}{path.suffix or '.db'}")
+    """The name of a closed file. Six digits, so that nobody's ``run.2.db`` is taken for one."""
+    return path.with_name(f"{path.stem}.{number:06d}{path.suffix or '.db'}")
 
 
 def segments_of(path: Path) -> list[tuple[int, Path]]:
     """The closed files beside this one, oldest first."""
     suffix = path.suffix or ".db"
-    pattern = re.compile(rf"{re.escape(path.stem)}\.([1-9][0-9]*){re.escape(suffix)}")
+    pattern = re.compile(rf"{re.escape(path.stem)}\.([0-9]{{6,}}){re.escape(suffix)}")
     if not path.parent.is_dir():
         return []
     found = ((pattern.fullmatch(entry.name), entry) for entry in path.parent.iterdir())

@@ -29,6 +29,7 @@ from pilothouse.journal.files import (
     enter_wal,
     is_blank,
     leave_wal,
+    segments_of,
     writing,
 )
 from pilothouse.journal.frames import Frame
@@ -132,7 +133,10 @@ class Journal:
     def append_cycle(
         self, record: Cycle, snapshot: Snapshot, forecast: Forecast, *others: Record
     ) -> None:
-        """A decision with what it was made from; ``others`` become durable together with it."""
+        """A decision with what it was made from; ``others`` become durable together with it.
+
+        The arrays must not change afterwards: the next cycle is stored as the difference to them.
+        """
         frame = Frame(snapshot=snapshot, forecast=forecast)
         with self._turn:
             is_key = self._before is None or self._since_keyframe >= self._settings.keyframe_cycles
@@ -191,8 +195,6 @@ class Journal:
             self._refuse_open_intents("rotated")
             if self._run is None:
                 raise InternalError("A journal without a run cannot be rotated.")
-            if not leave_wal(self._connection):
-                return False
             record = Rotated(
                 segment=self._began.segment + 1,
                 previous_head=self.head,
@@ -202,6 +204,9 @@ class Journal:
                 simulator=simulator,
             )
             row = self._row(record, None, self._cycle, (self._seq, self._link, self._digest))
+            rotation.refuse_existing(self.path, record.segment)
+            if not leave_wal(self._connection):
+                return False
             try:
                 rotation.prepare(self.path, row)
             except BaseException:
@@ -218,7 +223,10 @@ class Journal:
         return JournalReader(self.path)
 
     def close(self) -> None:
-        """Checkpoint and let go; a second call does nothing."""
+        """Checkpoint and let go; a second call does nothing.
+
+        The file stays in write-ahead mode: who reads it does not keep the next writer out.
+        """
         with self._turn:
             if not self._closed:
                 self._closed = True
@@ -344,6 +352,7 @@ class Journal:
 
 def _connect(path: Path) -> sqlite3.Connection:
     if not path.exists():
+        _refuse_orphans(path)
         rotation.create(path)
     # Looked at before the writer touches it: a file that is not ours stays as it is.
     with closing(connect_reader(path)) as reader:
@@ -358,6 +367,15 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _refuse_orphans(path: Path) -> None:
+    """A new chain beside closed files of an old one would read as one broken chain."""
+    if closed := segments_of(path):
+        raise JournalMismatch(
+            f"{path} is gone, but {closed[-1][1].name} of an earlier journal lies beside it. "
+            "Put the file back, move the old ones away, or give another --journal."
+        )
 
 
 def _refuse_other_run(path: Path, recorded: Run, given: Run) -> None:

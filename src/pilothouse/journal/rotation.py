@@ -15,6 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from pilothouse.errors import JournalUnwritable
 from pilothouse.journal.chain import Row
 from pilothouse.journal.files import (
     COLUMNS,
@@ -42,6 +43,15 @@ def began(path: Path) -> Began:
             "SELECT kind, key, wall FROM records ORDER BY seq LIMIT 1"
         ).fetchone()
     return Began(segment=int(key) if kind == b"rotated" else 0, wall=wall)
+
+
+def refuse_existing(path: Path, segment: int) -> None:
+    """A rename would silently replace what has the name already."""
+    aside = segment_path(path, segment)
+    if aside.exists():
+        raise JournalUnwritable(
+            f"Cannot rotate the journal {path}: {aside} is in the way. Move it elsewhere."
+        )
 
 
 def create(path: Path) -> None:

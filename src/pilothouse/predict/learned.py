@@ -77,6 +77,7 @@ class RiskArtifact:
     pods: RiskPart
     nodes: RiskPart | None
     familiarity: Familiarity | None
+    window_seconds: int
     thresholds: dict[str, float]  # of the Safety agent, derived from the stated costs
     card: dict[str, Any]
 
@@ -86,6 +87,7 @@ class RiskArtifact:
             "pods": self.pods.to_dict(),
             "nodes": self.nodes.to_dict() if self.nodes else None,
             "familiarity": self.familiarity.to_dict() if self.familiarity else None,
+            "window_seconds": self.window_seconds,
             "thresholds": self.thresholds,
             "card": self.card,
         }
@@ -124,6 +126,7 @@ class RiskArtifact:
             pods=pods,
             nodes=nodes,
             familiarity=Familiarity.from_dict(familiarity) if familiarity else None,
+            window_seconds=int(body["window_seconds"]),
             thresholds=body["thresholds"],
             card=body["card"],
         )
@@ -150,9 +153,10 @@ class Learned:
     def __init__(self, artifact: RiskArtifact, settings: ForecastSettings) -> None:
         self.artifact = artifact
         self.name = artifact.name
+        self.thresholds = artifact.thresholds
         self._settings = settings
         self._baseline = EwmaTrend(settings)
-        self._history = LiveHistory()
+        self._history = LiveHistory(artifact.window_seconds)
 
     def predict(self, snapshot: Snapshot) -> Forecast:
         """Take in one snapshot and look ahead."""

@@ -27,6 +27,8 @@ from pilothouse.features.population import Population
 from pilothouse.propose.voice import Voice
 from pilothouse.settings import Settings
 
+BURST_SECONDS = 60  # batch pods younger than this are arriving, not running
+
 
 class Admission:
     """Cap, deprioritize, queue, reject where allowed, and admit again."""
@@ -61,6 +63,10 @@ class _Case:
         awake = max(int(self.seen.awake.sum()), 1)
         self.overloaded = int(self.seen.overloaded.sum()) / awake
         self.crowded = self._crowded_services()
+        young = snapshot.taken_seconds - pods.created_seconds <= BURST_SECONDS
+        self.new_batch = self.population.batch & young & ~stuck
+        self.burst = int(self.new_batch.sum())
+        self.fullness = max(self.seen.used_permille, self.seen.requested_permille) / 1000
 
     def _crowded_services(self) -> int:
         """Services outside their objective with a pod on an overloaded node."""
@@ -73,11 +79,18 @@ class _Case:
     @property
     def strained(self) -> bool:
         """More batch work now would hurt somebody."""
-        return self.crowded > 0 or self.overloaded >= self.settings.overloaded_share
+        full = self.filling and self.fullness >= self.settings.hold_share
+        return full or self.crowded > 0 or self.overloaded >= self.settings.overloaded_share
+
+    @property
+    def filling(self) -> bool:
+        """Batch pods come in a burst; the last ones to come are not in the usage yet."""
+        return self.burst >= self.settings.queue_queue
 
     def hold(self) -> Iterator[Proposal]:
         s = self.settings
-        if self.short < s.queue_queue:
+        early = self.filling and self.fullness >= s.hold_share
+        if self.short < s.queue_queue and not early:
             return
         row = self._busiest_namespace()
         if row is None:
@@ -98,10 +111,11 @@ class _Case:
         )
 
     def _busiest_namespace(self) -> int | None:
-        """The open namespace with most waiting batch pods; the first by uid among equals."""
+        """The open namespace with most waiting or new batch pods; the first by uid among equals."""
         spaces = self.snapshot.namespaces
         owner = self.snapshot.workloads.namespace[self.snapshot.pods.workload]
-        waiting = np.bincount(owner[self.waiting_batch], minlength=len(spaces))
+        coming = self.waiting_batch | self.new_batch
+        waiting = np.bincount(owner[coming], minlength=len(spaces))
         waiting = np.where((spaces.managed == 1) & (spaces.protected == 0), waiting, 0)
         if not len(waiting) or waiting.max() == 0:
             return None

@@ -31,6 +31,7 @@ HORIZON_SECONDS = 900
 FULL_CLOCK = 1000
 GIVE_BACK_SHARE = 0.60  # of the slowed CPU: twice what slowing down was allowed at
 GIVE_BACK_NODES = 3
+SLOW_CANDIDATES = 4
 SLOWED_SHARE = 0.25  # of the nodes: new pods land on the idlest, so not all of those may be slow
 
 
@@ -73,12 +74,13 @@ class _Case:
         slowed = (nodes.frequency_permille < FULL_CLOCK) & self.known
         left = self.share * FULL_CLOCK / np.maximum(nodes.frequency_permille, 1)
         hurt = self._hosts_broken_service()
-        needed = not self._quiet  # whoever waits is placed on the idlest node next
+        # Whoever waits is placed on the idlest node next.
+        needed = self.snapshot.interpreted.queue_length > 0
         rows = np.flatnonzero(slowed & ((left > GIVE_BACK_SHARE) | hurt | needed))
         for row in rows[np.argsort(-left[rows], kind="stable")][:GIVE_BACK_NODES].tolist():
             target = self.snapshot.node_ref(row)
             why = ", a service on it is outside its objective" if hurt[row] else ""
-            why = why or (", pods wait or fail" if needed else "")
+            why = why or (", pods wait" if needed else "")
             yield self.voice.wants(
                 ActionKind.DVFS,
                 target,
@@ -148,15 +150,17 @@ class _Case:
 
     def slow_down(self) -> Iterator[Proposal]:
         s = self.settings
-        if not self._quiet:
+        if self.snapshot.interpreted.queue_length:
             return
         full = self.snapshot.nodes.frequency_permille >= FULL_CLOCK
         if (self.known & ~full).sum() >= SLOWED_SHARE * self.known.sum():
             return
         busy = self.snapshot.nodes.cpu_used_millicores > 0
-        row = self._least(self.usable & full & busy & (self.share < s.dvfs_demand))
-        if row is not None:
-            frequency = round(1000 * s.dvfs_frequency)
+        fit = self.usable & full & busy & ~self._hosts_broken_service()
+        rows = np.flatnonzero(fit & (self.share < s.dvfs_demand))
+        frequency = round(1000 * s.dvfs_frequency)
+        # More than one, because the first choice may be resting from an earlier change.
+        for row in rows[np.argsort(self.share[rows], kind="stable")][:SLOW_CANDIDATES].tolist():
             yield self._wish(
                 ActionKind.DVFS,
                 row,
@@ -194,6 +198,13 @@ class _Case:
         return self.population.count_by_node(
             (after >= floor) & (after >= 64) & settled & self.population.movable
         )
+
+    def _fullest(self, mask: NDArray[np.bool_]) -> int | None:
+        """The one with most of its CPU requested: the scheduler sends new work elsewhere first."""
+        nodes, rows = self.snapshot.nodes, np.flatnonzero(mask)
+        asked = nodes.cpu_requested_millicores[rows].astype(np.int64) * 1000
+        asked //= np.maximum(nodes.cpu_capacity_millicores[rows], 1)
+        return int(rows[np.argmax(asked)]) if len(rows) else None
 
     def _least(self, mask: NDArray[np.bool_]) -> int | None:
         rows = np.flatnonzero(mask)

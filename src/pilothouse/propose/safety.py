@@ -31,9 +31,13 @@ from pilothouse.propose.voice import Voice, share
 from pilothouse.settings import Settings
 
 HORIZON_SECONDS = 900
+SOON_SECONDS = 300
+BRIDGE_SECONDS = 300  # an extra replica of a service that fails by itself
 WISHES = 6  # more in one cycle could not be granted anyway
 CANDIDATES = 4  # nodes and workloads looked at closely
 CALM_SHARE = 0.75  # CPU in use at which neighbors no longer slow each other
+NEIGHBOR_NODES = 3  # nodes that can be calmed in one cycle
+NEIGHBOR_SHARE = 0.3  # of the nodes: more at once is a full cluster, not a noisy neighbor
 BROKEN_SHARE = 0.82  # above this a node's services stay outside their objective
 
 _DRIVERS = {
@@ -187,11 +191,13 @@ class _Case:
     # Workloads that fail by themselves: leaks and crashes.
 
     def for_workloads(self) -> Iterator[Proposal]:
+        """An extra replica bridges the restarts of the others. It has the same leak, so it is
+        asked for late and goes before its own memory is full."""
         table, workloads = self.forecast.workload_risk, self.snapshot.workloads
         usable = (table.abstains == 0) & self.population.workload_open
         usable &= workloads.kind == WorkloadKind.SERVICE
         usable &= workloads.replicas_desired <= workloads.replicas_baseline
-        risk = np.where(usable, table.risk_permille[:, self.column], 0)
+        risk = np.where(usable, table.risk_permille[:, horizon_column(SOON_SECONDS)], 0)
         for row in np.argsort(-risk, kind="stable")[:CANDIDATES].tolist():
             if risk[row] >= 1000 * self.settings.replicate_risk:
                 yield self._workload_wish(row, int(risk[row]))
@@ -206,14 +212,14 @@ class _Case:
             target,
             score=risk / 1000,
             priority=2,
-            reason=f"{target.short} loses too many replicas within 15 min with probability "
+            reason=f"{target.short} loses too many replicas within 5 min with probability "
             f"{share(risk)} (needs {needs:.2f}){': ' + why if why else ''}",
             evidence=(
-                Evidence("risk 15 min", risk / 1000, "", needs),
+                Evidence("risk 5 min", risk / 1000, "", needs),
                 Evidence("ready replicas", float(self.snapshot.workloads.replicas_ready[row])),
                 Evidence("minimum", float(self.snapshot.workloads.min_available[row])),
             ),
-            payload={"avoid": avoid} if avoid else {},
+            payload={"seconds": BRIDGE_SECONDS, **({"avoid": avoid} if avoid else {})},
             otherwise=f"below {needs:.2f} the choice would have been: nothing for {target.short}",
         )
 
@@ -310,7 +316,12 @@ class _Case:
         nodes = self.snapshot.nodes
         busy = 1000 * nodes.cpu_used_millicores // np.maximum(nodes.cpu_capacity_millicores, 1)
         needs = 1000 * max(self.settings.step_back_pressure, CALM_SHARE)
-        rows = np.flatnonzero((hurt > 0) & (busy >= needs) & (self.interpreted.awake == 1))
+        awake = self.interpreted.awake == 1
+        rows = np.flatnonzero((hurt > 0) & (busy >= needs) & awake)
+        if len(rows) > max(NEIGHBOR_NODES, NEIGHBOR_SHARE * int(awake.sum())):
+            # The whole cluster is full: calming a few nodes restores no service, because each has
+            # pods on the others too, and the slowed batch work would stay longer.
+            return
         for row in rows[np.argsort(-busy[rows], kind="stable")][:CANDIDATES].tolist():
             factor = self._calming_factor(row)
             if factor is not None:

@@ -151,14 +151,16 @@ class Scenario:
         """The ranges in force for one of its stimuli."""
         return stimulus.tuning if self.ranges == "tuning" else stimulus.held_out
 
-    def sized(self, nodes: int, pods: int) -> Scenario:
-        """About this many nodes and pods, with one percent of the pods coming or going each tick.
+    def sized(self, nodes: int, pods: int, *, churn: bool = True) -> Scenario:
+        """About this many nodes and pods, for benchmarks.
 
-        For benchmarks: a fifth of the pods are batch, alive for forty ticks on average.
+        With churn a quarter of the pods are batch, alive for forty ticks: one percent of all pods
+        comes or goes each tick. Without, a tenth are batch and live as long as in this scenario.
         """
-        batch = pods // 5
+        batch = max(pods // (4 if churn else 10), 1)
         services = max((pods - batch) // 40, 4)
         replicas = (pods - batch) // services
+        workloads = max(pods // 1_500, 3)
         return replace(
             self,
             name=f"{self.name}-{nodes}x{pods}",
@@ -170,9 +172,9 @@ class Scenario:
             ),
             batch=replace(
                 self.batch,
-                workloads=Range(max(pods // 1_500, 3), max(pods // 1_500, 3)),
+                workloads=Range(workloads, workloads),
                 concurrent_pods=Range(batch, batch),
                 cpu_request_millicores=Range(200, 300),
-                run_seconds=Range(180, 220),
+                run_seconds=Range(180, 220) if churn else self.batch.run_seconds,
             ),
         )

@@ -55,6 +55,11 @@ class Scorer:
         self._settings = settings
         self._windows: list[_Window] = []
 
+    @property
+    def awaiting(self) -> list[Action]:
+        """Executed actions whose window has not ended."""
+        return [window.action for window in self._windows]
+
     def before(self, cluster: Forkable, actions: Sequence[Action]) -> Forkable | None:
         """Copy the cluster just before it is acted on; None when there is nothing to compare."""
         scored = any(not action.restores for action in actions)

@@ -57,7 +57,11 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastSettings:
-    """The transparent baseline forecaster."""
+    """Which forecaster, and the knobs of the transparent one."""
+
+    forecaster: str = "ewma-trend"
+    """``ewma-trend`` is transparent and knows nothing; ``learned`` ships with the package, trained
+    on the simulator; any other name is a forecaster you trained, or the path of its file."""
 
     level_half_life_seconds: Seconds = 60
     """How fast the level follows usage; one minute smooths scrape noise, keeps ramps."""
@@ -130,6 +134,9 @@ class AdmissionSettings:
     """Waiting pods from which new batch pods are released last."""
     queue_queue: Count = 8
     """Waiting pods from which new batch pods are held; fewer clear by themselves."""
+    hold_share: Share = 0.80
+    """CPU of awake nodes, used or requested, from which a burst of new batch pods is held before
+    anybody is hurt; new pods ask for CPU a minute before it shows as use."""
     overloaded_share: Share = 0.5
     """Share of overloaded nodes from which batch work is capped whatever the queue."""
     cap_factor: Share = 0.85

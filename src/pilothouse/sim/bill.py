@@ -17,14 +17,13 @@ from pilothouse.sim.curves import day_table
 from pilothouse.sim.pods import WAIT_GRACE_TICKS
 from pilothouse.sim.state import (
     ASLEEP,
+    AWAKE,
     BOOTING,
     DEAD,
     I4,
-    I8,
     PENDING,
     State,
 )
-from pilothouse.sim.usage import day_phase, quotient
 
 ASLEEP_MW = 5_000
 BOOT_PERMILLE = 1_300  # of idle power while booting
@@ -39,46 +38,45 @@ def settle(s: State) -> None:
 
 def zone_price(s: State) -> I4:
     """Micros per kWh by zone now: dearest at noon plus a bit."""
-    level = _DAY[day_phase(s, 950)]
+    level = _DAY[(s.c_day + 950) % 1000]
     return s.z_price * (800 + np.repeat(level, s.zones) * 2 // 5) // 1000
 
 
 def zone_carbon(s: State) -> I4:
     """Grams per kWh by zone now: the sun helps at noon."""
-    level = _DAY[day_phase(s)]
+    level = _DAY[s.c_day]
     return s.z_carbon * (1200 - np.repeat(level, s.zones) * 2 // 5) // 1000
 
 
 def _energy(s: State) -> None:
-    cpu, memory = s.n_cpu_used.astype(np.int64), s.n_memory_used.astype(np.int64)
-    clock = s.n_frequency.astype(np.int64) ** 2
-    dynamic = quotient(quotient(s.n_cpu_mw * cpu, s.n_cpu) * clock, 1_000_000)
-    power = s.n_idle_mw + dynamic + quotient(s.n_memory_mw * memory, s.n_memory)
-    power = np.where(s.n_power == BOOTING, s.n_idle_mw * BOOT_PERMILLE // 1000, power)
-    power = np.where(s.n_power == ASLEEP, ASLEEP_MW, power)
-    off = (s.n_power == DEAD) | (s.n_exists == 0)
-    power = np.where(off, 0, power)
+    dynamic = s.n_cpu_used * s.n_cpu_rate >> 10
+    slow = np.flatnonzero(s.n_frequency != 1000)
+    dynamic[slow] = dynamic[slow] * s.n_frequency[slow].astype(np.int64) ** 2 // 1_000_000
+    power = s.n_idle_mw + dynamic + (s.n_memory_used * s.n_memory_rate >> 10)
+    odd = np.flatnonzero(s.n_power != AWAKE)
+    state = s.n_power[odd]
+    special = np.where(state == BOOTING, s.n_idle_mw[odd] * BOOT_PERMILLE // 1000, power[odd])
+    special = np.where(state == ASLEEP, ASLEEP_MW, special)
+    power[odd] = np.where((state == DEAD) | (s.n_exists[odd] == 0), 0, special)
     s.n_power_mw[:] = power
-    rows = slice(0, s.nobody_node)
-    by_cluster: I8 = power[rows].reshape(s.batch, s.nodes).astype(np.int64)
-    first = np.repeat(np.arange(s.batch), s.nodes) * s.zones
-    zone = first + np.maximum(s.n_zone[rows], 0)
-    s.c_energy += by_cluster.sum(axis=1)
-    s.c_cost += (by_cluster * zone_price(s)[zone].reshape(by_cluster.shape)).sum(axis=1)
-    s.c_carbon += (by_cluster * zone_carbon(s)[zone].reshape(by_cluster.shape)).sum(axis=1)
+    by_zone = np.bincount(s.n_place[:-1], power[:-1], minlength=len(s.z_price)).astype(np.int64)
+    shape = (s.batch, s.zones)
+    s.c_energy += by_zone.reshape(shape).sum(axis=1)
+    s.c_cost += (by_zone * zone_price(s)).reshape(shape).sum(axis=1)
+    s.c_carbon += (by_zone * zone_carbon(s)).reshape(shape).sum(axis=1)
 
 
 def _violations(s: State) -> None:
     pending = np.flatnonzero(s.phase == PENDING)
-    s.c_waiting += np.bincount(pending // s.pods, minlength=s.batch)
+    s.c_waiting += np.bincount(s.home[pending], minlength=s.batch)
     down = np.flatnonzero(s.down.view(np.bool_))
-    s.c_failed += np.bincount(down // s.pods, minlength=s.batch)
+    s.c_failed += np.bincount(s.home[down], minlength=s.batch)
     broken = np.flatnonzero(s.w_violation.view(np.bool_))
     slow = pending[s.is_batch[pending] == 1]
     slow = slow[s.tick - s.created[slow] > WAIT_GRACE_TICKS]
     late = np.flatnonzero(s.deadline < s.tick)
     late = late[s.phase[late] != PENDING]
-    both = np.bincount(np.concatenate((slow, late)) // s.pods, minlength=s.batch)
+    both = np.bincount(s.home[np.concatenate((slow, late))], minlength=s.batch)
     s.c_violation += 1000 * np.bincount(broken // s.workloads, minlength=s.batch)
     s.c_violation += both * s.c_lateness
 

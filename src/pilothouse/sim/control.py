@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pilothouse.domain import Gate, PendingCause, Power, Verb
+from pilothouse.domain import Gate, Power, Verb
 from pilothouse.errors import BackendError
 from pilothouse.sim import machines, pods
 from pilothouse.sim.state import (
@@ -181,13 +181,6 @@ def _memory_request(s: State, row: int, value: int, avoid: int) -> str:
 def _gate(s: State, row: int, value: int, avoid: int) -> str:
     _within(value, 0, 3, "gate")
     s.s_gate[row] = value
-    cluster, space = divmod(row, s.spaces)
-    if value != Gate.QUEUE:
-        span = slice(cluster * s.pods, (cluster + 1) * s.pods)
-        held = np.flatnonzero(s.gated[span] == 1) + span.start
-        held = held[s.w_space[s.work[held]] == space]
-        s.gated[held] = 0
-        s.cause[held] = PendingCause.NONE
     return f"gate {Gate(value).name.lower()}"
 
 

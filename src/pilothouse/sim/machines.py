@@ -19,7 +19,6 @@ from pilothouse.sim.state import (
     BOOTING,
     DEAD,
     DRAINING,
-    EMPTY,
     I8,
     NEVER,
     RUNNING,
@@ -104,9 +103,7 @@ def kill(s: State, node: int) -> None:
     word = int(draws(s.n_key[node : node + 1], -int(s.n_deaths[node]))[0])
     low, high = int(s.c_repair_low[cluster]), int(s.c_repair_high[cluster])
     s.n_repair_tick[node] = s.tick + low + (word * (high - low + 1) >> 32)
-    begin = cluster * s.pods
-    on_node = np.flatnonzero(s.node[begin : begin + s.pods] == node) + begin
-    pods.lose(s, on_node)
+    pods.lose(s, np.flatnonzero(s.node == node))
 
 
 def wake(s: State, i: I8) -> None:
@@ -129,8 +126,7 @@ def sleep(s: State, node: int) -> None:
 def drain(s: State) -> None:
     """Evict from draining nodes, oldest pods first, as disruption budgets allow."""
     for node in np.flatnonzero((s.n_drain > 0) & (s.n_power == DRAINING)).tolist():
-        begin = node // s.nodes * s.pods
-        on_node = np.flatnonzero(s.node[begin : begin + s.pods] == node) + begin
+        on_node = np.flatnonzero(s.node == node)
         on_node = on_node[np.argsort(s.uid[on_node])]
         evicted = 0
         for slot in on_node.tolist():
@@ -150,10 +146,3 @@ def evict(s: State, slot: int) -> str:
         return f"disruption budget: ready {ready}, min {least}"
     pods.terminate(s, np.array([slot]), wanted=True)
     return ""
-
-
-def is_empty(s: State, node: int) -> bool:
-    """Whether nothing is bound to the node."""
-    begin = node // s.nodes * s.pods
-    span = slice(begin, begin + s.pods)
-    return not bool(((s.node[span] == node) & (s.phase[span] != EMPTY)).any())

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pilothouse.domain import Gate, PendingCause
 from pilothouse.sim import pods
 from pilothouse.sim.blueprint import NOWHERE
-from pilothouse.sim.randomness import GOLDEN, mix
+from pilothouse.sim.randomness import GOLDEN, SECOND
 from pilothouse.sim.state import (
     AWAKE,
     BOOTING,
@@ -32,6 +32,7 @@ from pilothouse.sim.state import (
 
 BINDINGS_PER_TICK = 50  # ten a second; clusters above 200 nodes bind a quarter of their node count
 ALL_NODES = 100  # clusters up to this size are searched whole
+CLOSED = -(1 << 30)  # the CPU of a node that takes no pods
 RETRY_TICKS = 12  # an unschedulable pod is tried again after a minute even if nothing changed
 
 
@@ -62,7 +63,7 @@ def _queue(s: State) -> I8:
     """Slots to try now, by cluster and then in queue order, cut at the tick's limit."""
     i: I8 = np.flatnonzero(s.phase == PENDING)
     i = i[s.gated[i] == 0]
-    cluster = i // s.pods
+    cluster = s.home[i]
     tried = s.tried[i]
     due = (tried < 0) | (s.c_freed[cluster] > tried) | (s.tick - tried >= RETRY_TICKS)
     i, cluster = i[due], cluster[due]
@@ -83,18 +84,14 @@ def _schedule_rounds(
     s: State, queue: I8, open_nodes: NDArray[np.bool_], hopeless: NDArray[np.bool_]
 ) -> None:
     """Small clusters: the heads of all clusters' queues at once, round after round."""
-    cluster = queue // s.pods
+    cluster = s.home[queue]
     rank = np.arange(len(queue)) - np.searchsorted(cluster, cluster)
     queue = queue[np.argsort(rank, kind="stable")]
     shape = (s.batch, s.nodes)
-    room = Room(
-        cpu=s.n_cpu[:-1].reshape(shape),
-        memory=s.n_memory[:-1].reshape(shape),
-        cpu_requested=s.n_cpu_requested[:-1].reshape(shape),
-        memory_requested=s.n_memory_requested[:-1].reshape(shape),
-        zone=s.n_zone[:-1].reshape(shape),
-        is_open=open_nodes,
-    )
+    columns = (s.n_cpu, s.n_memory, s.n_cpu_requested, s.n_memory_requested, s.n_zone)
+    room = np.stack([c[:-1].reshape(shape) for c in columns], axis=1)  # (batch, columns, nodes)
+    # A closed node looks full, so that it need not be asked for separately.
+    room[:, 0][~open_nodes] = CLOSED
     asks = Asks.of(s, queue)
     chosen = np.full(len(queue), -1)
     end, any_failed = 0, False
@@ -106,8 +103,7 @@ def _schedule_rounds(
             if not len(i):
                 continue
         rows = asks.cluster[i]
-        here = room if len(rows) == s.batch else room.of(rows)
-        value = _value(asks.at(i), here, 0, s.nodes)
+        value = _value(asks.at(i), room[rows], 0, s.nodes)
         best = value.argmax(axis=1)
         found = value[np.arange(len(i)), best] >= 0
         if not found.all():
@@ -115,11 +111,10 @@ def _schedule_rounds(
             hopeless[asks.work[out[asks.avoid[out] < 0]]] = any_failed = True
             i, rows, best = i[found], rows[found], best[found]
         # One pod per cluster and round, so plain indexing is enough.
-        room.cpu_requested[rows, best] += asks.cpu[i]
-        room.memory_requested[rows, best] += asks.memory[i]
+        room[rows, 2:4, best] += asks.both[i]
         chosen[i] = rows * s.nodes + best
     placed = chosen >= 0
-    pods.settle(s, queue[placed], chosen[placed])
+    pods.bind(s, queue[placed], chosen[placed])
     if any_failed:
         _give_up(s, queue[~placed])
 
@@ -128,30 +123,27 @@ def _schedule_sampled(
     s: State, queue: I8, open_nodes: NDArray[np.bool_], hopeless: NDArray[np.bool_]
 ) -> None:
     """Large clusters: pod by pod, looking at nodes from where the last search ended."""
-    bound, places, failed = [], [], []
-    for slot in queue.tolist():
-        work = int(s.work[slot])
-        node = -1
-        if not hopeless[work] or s.avoid[slot] >= 0:
-            node = _search(s, slot, open_nodes)
+    room = np.stack([s.n_cpu, s.n_memory, s.n_cpu_requested, s.n_memory_requested, s.n_zone])
+    room[0, :-1][~open_nodes.reshape(-1)] = CLOSED
+    asks = Asks.of(s, queue)
+    chosen = np.full(len(queue), -1)
+    for place in range(len(queue)):
+        work, avoids = asks.work[place], asks.avoid[place] >= 0
+        node = _search(s, asks, place, room) if avoids or not hopeless[work] else -1
         if node < 0:
-            failed.append(slot)
-            hopeless[work] |= s.avoid[slot] < 0
+            hopeless[work] |= not avoids
             continue
-        s.n_cpu_requested[node] += s.cpu_request[slot]
-        s.n_memory_requested[node] += s.memory_request[slot]
-        bound.append(slot)
-        places.append(node)
-    if bound:
-        pods.settle(s, np.array(bound), np.array(places))
-    if failed:
-        _give_up(s, np.array(failed))
+        room[2:4, node] += asks.both[place]
+        chosen[place] = node
+    placed = chosen >= 0
+    pods.bind(s, queue[placed], chosen[placed])
+    if not placed.all():
+        _give_up(s, queue[~placed])
 
 
-def _search(s: State, slot: int, open_nodes: NDArray[np.bool_]) -> int:
-    asks = Asks.of(s, np.array([slot]))
-    asks = asks.at(np.array([0]))
-    cluster = slot // s.pods
+def _search(s: State, asks: Asks, place: int, room: I4) -> int:
+    ask = asks.at(np.array([place]))
+    cluster = int(asks.cluster[place])
     count = int(s.c_nodes[cluster])
     wanted, start = sample_size(count), int(s.c_sample[cluster])
     base, seen, found = cluster * s.nodes, 0, 0
@@ -159,16 +151,7 @@ def _search(s: State, slot: int, open_nodes: NDArray[np.bool_]) -> int:
     while seen < count and found < wanted:
         first = (start + seen) % count
         last = min(first + max(wanted, ALL_NODES), count, first + count - seen)
-        span = slice(base + first, base + last)
-        room = Room(
-            cpu=s.n_cpu[span],
-            memory=s.n_memory[span],
-            cpu_requested=s.n_cpu_requested[span],
-            memory_requested=s.n_memory_requested[span],
-            zone=s.n_zone[span],
-            is_open=open_nodes[cluster, first:last],
-        )
-        value = _value(asks, room, first, s.nodes)[0]
+        value = _value(ask, room[None, :, base + first : base + last], first, s.nodes)[0]
         feasible = np.flatnonzero(value >= 0)
         if found + len(feasible) >= wanted:
             cut = int(feasible[wanted - found - 1]) + 1
@@ -184,36 +167,12 @@ def _search(s: State, slot: int, open_nodes: NDArray[np.bool_]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """The columns of the nodes that are looked at: (nodes,) or (pods, nodes)."""
-
-    cpu: I4
-    memory: I4
-    cpu_requested: I4
-    memory_requested: I4
-    zone: I4
-    is_open: NDArray[np.bool_]
-
-    def of(self, rows: I8) -> Room:
-        """Copies for some clusters."""
-        return Room(
-            self.cpu[rows],
-            self.memory[rows],
-            self.cpu_requested[rows],
-            self.memory_requested[rows],
-            self.zone[rows],
-            self.is_open[rows],
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Asks:
     """What pods ask for, one entry each; (pods, 1) where they meet nodes."""
 
     cluster: I8
     work: I8
-    cpu: I4
-    memory: I4
+    both: I4  # (pods, 2): CPU and memory
     key: U4
     zone: I4
     avoid: I8
@@ -225,10 +184,9 @@ class Asks:
         work = s.work[i]
         zone, avoid = s.w_zone[work], s.avoid[i]
         return cls(
-            cluster=i // s.pods,
+            cluster=s.home[i],
             work=work,
-            cpu=s.cpu_request[i],
-            memory=s.memory_request[i],
+            both=np.stack([s.cpu_request[i], s.memory_request[i]], axis=1),
             key=s.key[i],
             zone=zone,
             avoid=avoid,
@@ -236,64 +194,58 @@ class Asks:
         )
 
     def at(self, i: I8) -> Asks:
-        """Some of them, as a column."""
-        column = i[:, None]
-        if not self.picky:
-            return Asks(
-                cluster=i,
-                work=i,
-                cpu=self.cpu[column],
-                memory=self.memory[column],
-                key=self.key[column],
-                zone=self.zone,
-                avoid=i,
-                picky=False,
-            )
+        """Some of them; what is matched with nodes becomes a column."""
+        picky, column = self.picky, i[:, None]
         return Asks(
-            cluster=self.cluster[column],
+            cluster=self.cluster[column] if picky else i,
             work=i,
-            cpu=self.cpu[column],
-            memory=self.memory[column],
+            both=self.both[i],
             key=self.key[column],
-            zone=self.zone[column],
-            avoid=self.avoid[column],
-            picky=True,
+            zone=self.zone[column] if picky else self.zone,
+            avoid=self.avoid[column] if picky else i,
+            picky=picky,
         )
 
 
-def _value(asks: Asks, room: Room, first: int, width: int) -> NDArray[np.float64]:
+def _value(asks: Asks, room: I4, first: int, width: int) -> NDArray[np.float64]:
     """Score and tie-break of each node for each pod in one number; -1 where it does not fit.
 
+    ``room`` is (pods, columns, nodes): CPU, memory, what is requested of both, and zone.
     ``first`` is the place of the first node in its cluster, ``width`` the node rows per cluster.
     Divisions are made in doubles and cut: exact, because the operands are far below 2**53.
     """
-    cpu_after = room.cpu_requested + asks.cpu
-    memory_after = room.memory_requested + asks.memory
-    cpu_free, memory_free = room.cpu - cpu_after, room.memory - memory_after
-    fits = room.is_open & ((cpu_free | memory_free) >= 0)
-    places = np.arange(first, first + room.cpu.shape[-1])
+    capacity = room[:, 0:2]
+    after = room[:, 2:4] + asks.both[:, :, None]
+    free = capacity - after
+    misfit = (free[:, 0] | free[:, 1]) < 0
+    places = np.arange(first, first + room.shape[-1])
     if asks.picky:
-        fits &= (asks.zone < 0) | (room.zone == asks.zone)
-        fits &= asks.cluster * width + places != asks.avoid
-    least = np.floor(cpu_free * 100.0 / room.cpu)
-    least += np.floor(memory_free * 100.0 / room.memory)
-    lean = np.floor(cpu_after * 1000.0 / room.cpu)
-    lean -= np.floor(memory_after * 1000.0 / room.memory)
-    np.abs(lean, out=lean)
-    score = np.floor(least * 0.5)
+        misfit |= (asks.zone >= 0) & (room[:, 4] != asks.zone)
+        misfit |= asks.cluster * width + places == asks.avoid
+    left = np.floor(free * 100.0 / capacity)
+    taken = np.floor(after * 1000.0 / capacity)
+    lean = np.abs(taken[:, 0] - taken[:, 1])
+    score: NDArray[np.float64] = np.floor((left[:, 0] + left[:, 1]) * 0.5)
+    score -= np.floor(lean * 0.05)
     score += 100.0
-    score -= np.floor(lean / 20.0)
-    word = mix(asks.key + (places + 1).astype(np.uint32) * np.uint32(GOLDEN))
     score *= 4294967296.0
-    score += word
-    score[~fits] = -1.0
+    score += tie_word(asks.key, places)
+    score[misfit] = -1.0
     return score
+
+
+def tie_word(key: U4, places: I8) -> U4:
+    """The draw that decides among equal nodes: one round of mixing is enough for that."""
+    word = key + (places + 1).astype(np.uint32) * np.uint32(GOLDEN)
+    word ^= word >> np.uint32(15)
+    word *= np.uint32(SECOND)
+    return word
 
 
 def _give_up(s: State, i: I8) -> None:
     """No node fits: remember when and why."""
     s.tried[i] = s.tick
     booting = (s.n_power == BOOTING)[: s.nobody_node].reshape(s.batch, s.nodes).any(axis=1)
-    cause = np.where(booting[i // s.pods], PendingCause.AUTOSCALER, PendingCause.RESOURCES)
+    cause = np.where(booting[s.home[i]], PendingCause.AUTOSCALER, PendingCause.RESOURCES)
     stuck = s.w_zone[s.work[i]] == NOWHERE
     s.cause[i] = np.where(stuck, PendingCause.SELECTOR, cause)

@@ -13,7 +13,7 @@ import numpy as np
 
 from pilothouse.domain import Gate, PendingCause
 from pilothouse.sim.blueprint import TICK_SECONDS
-from pilothouse.sim.randomness import Stream, keys, mix
+from pilothouse.sim.randomness import mix
 from pilothouse.sim.state import (
     BATCH,
     EMPTY,
@@ -35,6 +35,7 @@ BACKOFF_TICKS = np.array([2, 4, 8, 16, 32, 60], dtype=np.int32)  # 10 s doubling
 HEALTHY_TICKS = 600 // TICK_SECONDS
 LOST_TICKS = 340 // TICK_SECONDS  # 40 s until NotReady, 300 s of toleration
 WAIT_GRACE_TICKS = 60 // TICK_SECONDS  # a batch pod may wait this long at no cost
+RELEASES_PER_TICK = 2  # held pods let go by an opened gate
 _BLANK = ("lost", "gated", "started", "peak", "restarts", "ooms", "backoff")
 SMALLEST_LIMIT = 50  # millicores; keeps the reciprocal in range
 
@@ -46,8 +47,7 @@ def stop(s: State, i: I8) -> None:
     np.subtract.at(s.w_network_ms, s.work[running], s.n_latency[s.node[running]])
     s.active_work[i] = s.nobody_work
     s.active_node[i] = s.nobody_node
-    s.memory[i] = 0
-    s.leaked[i] = 0
+    s.leaked[i] = s.leak[i] = 0
 
 
 def run(s: State, i: I8) -> None:
@@ -61,8 +61,15 @@ def run(s: State, i: I8) -> None:
     s.active_work[i] = work
     s.active_node[i] = node
     s.peak[i] = 0
+    set_leak(s, i)
     np.add.at(s.w_ready, work, 1)
     np.add.at(s.w_network_ms, work, s.n_latency[node])
+
+
+def set_leak(s: State, i: I8) -> None:
+    """Each pod leaks at its own pace, three to five quarters of its workload's."""
+    pace = 768 + (s.key[i] & np.uint32(511)).astype(np.int64)
+    s.leak[i] = s.w_leak[s.work[i]] * pace >> 10
 
 
 def release(s: State, i: I8) -> None:
@@ -78,9 +85,11 @@ def release(s: State, i: I8) -> None:
     s.node[bound] = s.nobody_node
 
 
-def settle(s: State, i: I8, node: I8) -> None:
-    """Bind pending pods whose requests the scheduler has already added to their nodes."""
+def bind(s: State, i: I8, node: I8) -> None:
+    """Place pending pods; nodes may repeat."""
     s.node[i] = node
+    np.add.at(s.n_cpu_requested, node, s.cpu_request[i])
+    np.add.at(s.n_memory_requested, node, s.memory_request[i])
     np.add.at(s.n_pods, node, 1)
     s.cause[i] = PendingCause.NONE
     s.avoid[i] = -1
@@ -151,7 +160,8 @@ def remove(s: State, i: I8) -> None:
 def erase(s: State, i: I8) -> None:
     """Empty these slots."""
     release(s, i)
-    np.subtract.at(s.c_pods, i // s.pods, 1)
+    np.subtract.at(s.c_pods, s.home[i], 1)
+    s.home[i] = s.batch
     s.phase[i] = EMPTY
     s.uid[i] = 0
     s.timer[i] = NEVER
@@ -165,7 +175,7 @@ def erase(s: State, i: I8) -> None:
 
 def requeue(s: State, i: I8) -> None:
     """Remember these batch jobs: the next reconcile starts them over, as new pods."""
-    i = i[np.argsort(s.uid[i] + (i // s.pods << 40))]
+    i = i[np.lexsort((s.uid[i], s.home[i]))]
     for slot in i.tolist():
         s.reborn.append(
             (
@@ -198,7 +208,9 @@ def pod_keys(s: State, work: I8, ordinal: I4 | I8) -> U4:
 def create(s: State, work: I8, key: U4) -> I8:
     """New pending pods, one per entry, sorted by cluster; uids ascend in the order given."""
     cluster = work // s.workloads  # callers give workloads cluster by cluster
-    slots, rank = _free_slots(s, cluster)
+    slots = _free_slots(s, len(work))
+    rank = np.arange(len(work)) - np.searchsorted(cluster, cluster)
+    s.home[slots] = cluster
     s.uid[slots] = s.c_next_uid[cluster] + rank
     np.add.at(s.c_next_uid, cluster, 1)
     np.add.at(s.c_pods, cluster, 1)
@@ -218,10 +230,30 @@ def create(s: State, work: I8, key: U4) -> I8:
         getattr(s, column)[slots] = 0
     np.add.at(s.w_have, work, 1)
     batch = slots[s.is_batch[slots] == 1]
-    gate = s.s_gate[cluster_of(s, batch) * s.spaces + s.w_space[s.work[batch]]]
+    gate = s.s_gate[s.home[batch] * s.spaces + s.w_space[s.work[batch]]]
     s.gated[batch] = gate == Gate.QUEUE
     s.cause[batch] = np.where(gate == Gate.QUEUE, PendingCause.GATED, PendingCause.NONE)
     return slots
+
+
+def open_gates(s: State) -> None:
+    """Release held pods of namespaces whose gate is open, oldest first and a few at a time.
+
+    A scheduling gate is a field of each pod: opening a gate is one write per held pod, and whoever
+    held them back paces those writes, or the release would be a surge of its own.
+    """
+    held = np.flatnonzero(s.gated)
+    if not len(held):
+        return
+    space = s.home[held] * s.spaces + s.w_space[s.work[held]]
+    free = s.s_gate[space] != Gate.QUEUE
+    held, space = held[free], space[free]
+    order = np.lexsort((s.uid[held], space))
+    held, space = held[order], space[order]
+    rank = np.arange(len(held)) - np.searchsorted(space, space)
+    held = held[rank < RELEASES_PER_TICK]
+    s.gated[held] = 0
+    s.cause[held] = PendingCause.NONE
 
 
 def _equip(s: State, slots: I8, work: I8) -> None:
@@ -254,24 +286,10 @@ def set_memory_limit(s: State, slots: I8, limit: I4) -> None:
     s.memory_alarm[slots] = s.memory_limit[slots] // 8 * 7
 
 
-def _free_slots(s: State, cluster: I8) -> tuple[I8, I8]:
-    """A free slot for each entry (sorted by cluster), and each entry's rank in its cluster."""
-    first = np.searchsorted(cluster, cluster)
-    rank = np.arange(len(cluster)) - first
-    short = int((s.c_pods + np.bincount(cluster, minlength=s.batch)).max()) - s.pods
-    if short > 0:
-        s.grow_pods(s.pods + short + max(s.pods // 16, 16))
-    free_by_cluster = s.pods - s.c_pods
-    free = np.flatnonzero(s.phase == EMPTY)
-    begins = np.cumsum(free_by_cluster) - free_by_cluster
-    return free[begins[cluster] + rank], rank
-
-
-def cluster_of(s: State, i: I8) -> I8:
-    """The cluster each slot belongs to."""
-    return i // s.pods
-
-
-def workload_keys(seed: U4, rows: I8) -> U4:
-    """Keys from which the keys of a workload's pods derive."""
-    return keys(seed, Stream.POD, rows)
+def _free_slots(s: State, count: int) -> I8:
+    """Empty slots, lowest first; the pool grows where there are too few."""
+    free: I8 = np.flatnonzero(s.phase == EMPTY)
+    if len(free) < count:
+        s.grow(len(s.uid) + count - len(free) + max(len(s.uid) // 16, 16))
+        free = np.flatnonzero(s.phase == EMPTY)
+    return free[:count]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who decides how many pods there are: owners, arrivals, an HPA and a node autoscaler.
 
-The HPA syncs every 15 s on a metric that is one sync old, tolerates 10 %, at most doubles or adds
+The HPA syncs every 15 s on a metric that is two syncs old, tolerates 10 %, at most doubles or adds
 four per minute, and shrinks only to the highest count of the last five minutes. The node
 autoscaler looks every 10 s, boots one spare node at a time and removes a spare node that has been
 empty for ten minutes.
@@ -90,8 +90,7 @@ def _create_missing(s: State, rows: I8, count: I4) -> None:
 
 def _remove_surplus(s: State, row: int, count: int) -> None:
     """Not yet running first, then the youngest, as a ReplicaSet does."""
-    begin = row // s.workloads * s.pods
-    i = np.flatnonzero(s.work[begin : begin + s.pods] == row) + begin
+    i = np.flatnonzero(s.work == row)
     i = i[s.phase[i] != TERMINATING]
     order = np.lexsort((-s.uid[i], s.phase[i] == RUNNING))
     pods.terminate(s, i[order[:count]], wanted=False)
@@ -106,7 +105,8 @@ def autoscale_pods(s: State) -> None:
     used = np.bincount(s.active_work, s.used(s.tick), minlength=s.nobody_work + 1)[rows]
     requested = np.maximum(s.w_ready[rows] * s.w_cpu_request[rows], 1)
     s.w_metric[rows] = s.w_metric_next[rows]
-    s.w_metric_next[rows] = used.astype(np.int64) * 1000 // requested
+    s.w_metric_next[rows] = s.w_metric_last[rows]
+    s.w_metric_last[rows] = used.astype(np.int64) * 1000 // requested
     ready = np.maximum(s.w_ready[rows], 1)
     metric = s.w_metric[rows]
     wanted = -(-ready * metric // TARGET_PERMILLE)
@@ -129,7 +129,7 @@ def autoscale_nodes(s: State) -> None:
     if s.tick % SCAN_TICKS or not s.n_spare.any():
         return
     waiting = (s.phase == PENDING) & (s.cause == PendingCause.RESOURCES)
-    for cluster in np.unique(np.flatnonzero(waiting) // s.pods).tolist():
+    for cluster in np.unique(s.home[waiting]).tolist():
         span = slice(cluster * s.nodes, (cluster + 1) * s.nodes)
         if (s.n_power[span] == BOOTING).any():
             continue

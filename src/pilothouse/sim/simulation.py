@@ -10,7 +10,7 @@ Order of a tick:
 5. the rival controller, if any, undoes what it sees
 6. HPA and node autoscaler, then owners create and end pods
 7. drains evict, empty drained nodes sleep
-8. the scheduler binds
+8. opened gates let held pods go, the scheduler binds
 9. energy and tolls
 
 A cluster's future is a function of its blueprint and of the writes made to it, bit for bit: not of
@@ -43,6 +43,7 @@ from pilothouse.sim.state import (
     State,
 )
 from pilothouse.sim.timeline import Deck, Event, Exercise, Op, deal
+from pilothouse.sim.trace import Replay, Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,29 +60,44 @@ class RivalMove:
 class Simulation:
     """Clusters drawn from a scenario, one per seed."""
 
-    def __init__(self, blueprints: Sequence[Blueprint], *, pods: int = 0, nodes: int = 0) -> None:
-        """``pods`` and ``nodes`` ask for more padding than needed; results do not change."""
+    def __init__(
+        self,
+        blueprints: Sequence[Blueprint],
+        *,
+        slots: int = 0,
+        nodes: int = 0,
+        traces: Sequence[Trace | None] = (),
+    ) -> None:
+        """``slots`` and ``nodes`` ask for more room than needed; results do not change.
+
+        A cluster with a trace replays its arrivals instead of drawing them.
+        """
         self.blueprints = tuple(blueprints)
         self.rival_moves: list[RivalMove] = []
         self._exercises: list[list[Exercise]] = [[] for _ in self.blueprints]
         self._decks: list[Deck] = []
         self._deck_numbers = [0] * len(self.blueprints)
         self._events: list[list[Event]] = []
-        self.state = _build(self.blueprints, pods, nodes)
+        self.state = _build(self.blueprints, slots, nodes)
         for cluster, plan in enumerate(self.blueprints):
             deck = deal(plan, 0, 0)
             self._decks.append(deck)
             self._events.append(_latest_first(deck.events))
             self._exercises[cluster] = list(deck.exercises)
+        self._replay = Replay(traces, self.state.workloads)
+        for cluster, trace in enumerate(traces):
+            if trace is not None:
+                first = cluster * self.state.workloads
+                self.state.w_rate[first : first + self.state.workloads] = 0
         self._due = np.array([self._next_due(c) for c in range(len(self.blueprints))])
         self._arriving = np.zeros(self.state.nobody_work, dtype=np.int32)
-        self._buffers = usage.Buffers.for_slots(len(self.state.uid))
+        self._buffers = usage.Buffers(len(self.state.uid))
         _populate(self.state, self.blueprints)
 
     @classmethod
-    def of(cls, scenario: Scenario, seeds: Sequence[int], *, pods: int = 0) -> Simulation:
+    def of(cls, scenario: Scenario, seeds: Sequence[int]) -> Simulation:
         """One cluster per seed."""
-        return cls([draw(scenario, seed) for seed in seeds], pods=pods)
+        return cls([draw(scenario, seed) for seed in seeds])
 
     @property
     def tick(self) -> int:
@@ -98,7 +114,7 @@ class Simulation:
         usage.offer_load(s)
         replicas.admit(s, usage.arrivals(s) + self._arriving)
         if len(self._buffers.demand) != len(s.uid):
-            self._buffers = usage.Buffers.for_slots(len(s.uid))
+            self._buffers = usage.Buffers(len(s.uid))
         usage.consume(s, self._buffers)
         usage.finish_batch(s, self._buffers)
         self._rival()
@@ -106,6 +122,7 @@ class Simulation:
         replicas.autoscale_nodes(s)
         replicas.reconcile(s)
         machines.drain(s)
+        pods.open_gates(s)
         placement.schedule(s)
         bill.settle(s)
 
@@ -124,9 +141,10 @@ class Simulation:
         twin._deck_numbers = list(self._deck_numbers)
         twin._events = [list(x) for x in self._events]
         twin.state = self.state.copy()
+        twin._replay = self._replay
         twin._due = self._due.copy()
         twin._arriving = self._arriving.copy()
-        twin._buffers = usage.Buffers.for_slots(len(self.state.uid))
+        twin._buffers = usage.Buffers(len(self.state.uid))
         return twin
 
     def save(self) -> bytes:
@@ -151,7 +169,7 @@ class Simulation:
             self._exercises[cluster] = [x for x in exercises if x.end_tick > now]
         self._deck_numbers = list(numbers)
         self._due = np.array([self._next_due(c) for c in range(len(self.blueprints))])
-        self._buffers = usage.Buffers.for_slots(len(self.state.uid))
+        self._buffers = usage.Buffers(len(self.state.uid))
 
     def _next_due(self, cluster: int) -> int:
         events = self._events[cluster]
@@ -161,6 +179,7 @@ class Simulation:
     def _exercise(self) -> None:
         s = self.state
         self._arriving[:] = 0
+        np.add.at(self._arriving, self._replay.due(s.tick), 1)
         for cluster in np.flatnonzero(self._due <= s.tick).tolist():
             if self._decks[cluster].end_tick <= s.tick:
                 self._deal_again(cluster)
@@ -188,6 +207,7 @@ class Simulation:
                 s.c_damp[cluster] = event.value
             case Op.LEAK:
                 s.w_leak[row] = event.value
+                pods.set_leak(s, np.flatnonzero(s.active_work == row))
             case Op.RIVAL:
                 s.c_rival[cluster] = event.value
             case Op.FAULT:
@@ -223,21 +243,21 @@ class Simulation:
         s = self.state
         if not s.c_rival.any():
             return
-        delay = np.repeat(s.c_rival, s.nodes)
-        tainted = (s.n_taint[:-1] == 1) & (delay > 0) & (s.tick - s.n_taint_tick[:-1] >= delay)
-        for node in np.flatnonzero(tainted).tolist():
-            self._move("taint", node // s.nodes, node, 0, 1)
-            s.n_taint[node] = 0
-            s.c_freed[node // s.nodes] = s.tick
-        delay = np.repeat(s.c_rival, s.workloads)
-        scaled = (s.w_desired != s.w_baseline) & (s.w_autoscaled == 0)
-        scaled &= s.w_kind == SERVICE
-        late = scaled[:-1] & (delay > 0) & (s.tick - s.w_scaled_tick[:-1] >= delay)
-        for row in np.flatnonzero(late).tolist():
-            before, after = int(s.w_desired[row]), int(s.w_baseline[row])
-            self._move("scale", row // s.workloads, row, after, before)
-            s.w_desired[row] = after
-            s.w_scaled_tick[row] = s.tick
+        tainted = np.flatnonzero(s.n_taint[:-1])
+        for node in tainted.tolist():
+            delay = int(s.c_rival[node // s.nodes])
+            if delay and s.tick - s.n_taint_tick[node] >= delay:
+                self._move("taint", node // s.nodes, node, 0, 1)
+                s.n_taint[node] = 0
+                s.c_freed[node // s.nodes] = s.tick
+        foreign = (s.w_desired != s.w_baseline) & (s.w_autoscaled == 0) & (s.w_kind == SERVICE)
+        for row in np.flatnonzero(foreign[:-1]).tolist():
+            delay = int(s.c_rival[row // s.workloads])
+            if delay and s.tick - s.w_scaled_tick[row] >= delay:
+                before, after = int(s.w_desired[row]), int(s.w_baseline[row])
+                self._move("scale", row // s.workloads, row, after, before)
+                s.w_desired[row] = after
+                s.w_scaled_tick[row] = s.tick
 
     def _move(self, verb: str, cluster: int, row: int, value: int, original: int) -> None:
         self.rival_moves.append(
@@ -250,15 +270,15 @@ def _latest_first(events: Sequence[Event]) -> list[Event]:
     return sorted(events, reverse=True)
 
 
-def _build(plans: tuple[Blueprint, ...], pod_slots: int, node_rows: int) -> State:
-    wanted = max(_pods_at_start(p) for p in plans)
+def _build(plans: tuple[Blueprint, ...], slots: int, node_rows: int) -> State:
+    wanted = sum(_pods_at_start(p) for p in plans)
     s = State(
         batch=len(plans),
         nodes=max(node_rows, *(len(p.node_names) for p in plans), 1),
         workloads=max(len(p.workload_names) for p in plans),
         spaces=max(len(p.namespace_names) for p in plans),
         zones=max(len(p.zone_names) for p in plans),
-        pods=max(pod_slots, wanted + wanted // 4 + 16),
+        slots=max(slots, wanted + wanted // 8 + 32),
     )
     for cluster, plan in enumerate(plans):
         _fill_cluster(s, cluster, plan)
@@ -273,7 +293,12 @@ def _pods_at_start(plan: Blueprint) -> int:
 def _fill_cluster(s: State, cluster: int, plan: Blueprint) -> None:
     nodes = slice(cluster * s.nodes, cluster * s.nodes + len(plan.node_names))
     for name, column in plan.nodes.items():
-        getattr(s, f"n_{name}")[nodes] = column
+        if not name.endswith("_mw") or name == "idle_mw":
+            getattr(s, f"n_{name}")[nodes] = column
+    for name in ("cpu", "memory"):
+        rate = plan.nodes[f"{name}_mw"].astype(np.int64) * 1024 // plan.nodes[name]
+        getattr(s, f"n_{name}_rate")[nodes] = rate
+    s.n_place[nodes] = cluster * s.zones + plan.nodes["zone"]
     here = plan.nodes["spare"] == 0
     s.n_exists[nodes] = here
     s.n_ready[nodes] = here
@@ -286,6 +311,7 @@ def _fill_cluster(s: State, cluster: int, plan: Blueprint) -> None:
         getattr(s, f"w_{name}")[rows] = column
     count = np.arange(len(plan.workload_names))
     s.w_exists[rows] = 1
+    s.w_home[rows] = cluster
     s.w_desired[rows] = plan.workloads["baseline"]
     s.w_floor[rows] = np.maximum(plan.workloads["baseline"] // 2, 1)
     s.w_ceiling[rows] = 2 * plan.workloads["baseline"]
@@ -313,8 +339,8 @@ def _populate(s: State, plans: tuple[Blueprint, ...]) -> None:
     """Everything declared runs at the start, and batch work is under way."""
     replicas.reconcile(s)
     running = s.w_rate.astype(np.int64) * s.w_work_ticks // 64_000
-    day = usage.day_phase(s)
-    by_row = np.repeat(usage._DAY[day], s.workloads)
+    usage.tell_time(s)
+    by_row = usage._DAY[s.c_day[s.w_home[:-1]]]
     level = s.w_trough[:-1] + (s.w_peak[:-1] - s.w_trough[:-1]) * by_row // 1000
     replicas.admit(s, (running[:-1] * level // 1000).astype(np.int32))
     for _ in range(1_000):

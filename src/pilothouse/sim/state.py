@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything that changes in a batch of clusters, as flat arrays.
 
-Rows of nodes, workloads, namespaces and pod slots are flat over the batch: cluster b owns rows
+Rows of nodes, workloads and namespaces are flat over the batch and padded: cluster b owns rows
 ``b * width .. (b + 1) * width``. One extra row at the end of the node and workload columns is
-*nobody*: an unbound pod points there, so that sums and look-ups need no masks. Every quantity is
-an integer in a stated unit, so that no sum depends on order, padding or batch size.
+*nobody*: an unbound pod points there, so that sums and look-ups need no masks. Pods of all
+clusters share one pool of slots, because padding each cluster for its worst hour would waste a
+third of the work; ``home`` says whose a pod is. Every quantity is an integer in a stated unit, so
+that no sum depends on order, padding or batch size.
 """
 
 from __future__ import annotations
@@ -39,12 +41,13 @@ NODE_COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("n_uid", "i8", 0),
     ("n_exists", "i1", 0),
     ("n_zone", "i4", -2),
+    ("n_place", "i8", 0),  # zone row
     ("n_cpu", "i4", 1),
     ("n_memory", "i4", 1),
     ("n_latency", "i4", 0),
     ("n_idle_mw", "i4", 0),
-    ("n_cpu_mw", "i4", 0),
-    ("n_memory_mw", "i4", 0),
+    ("n_cpu_rate", "i4", 0),  # mW per millicore, in 1/1024
+    ("n_memory_rate", "i4", 0),  # mW per MiB, in 1/1024
     ("n_boot_ticks", "i4", 12),
     ("n_scrape", "i4", 0),
     ("n_spare", "i1", 0),
@@ -76,6 +79,7 @@ NODE_COLUMNS: tuple[tuple[str, str, int], ...] = (
 )
 WORKLOAD_COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("w_exists", "i1", 0),
+    ("w_home", "i8", 0),  # cluster
     ("w_space", "i4", 0),
     ("w_kind", "i1", 0),
     ("w_priority", "i4", 0),
@@ -125,8 +129,9 @@ WORKLOAD_COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("w_latency", "i4", 0),
     ("w_violation", "i1", 0),
     ("w_avoid", "i4", -1),  # node row that the next new replica is kept off
-    ("w_metric", "i4", 0),  # what the HPA sees: use over request, per mille, lagging
-    ("w_metric_next", "i4", 0),
+    ("w_metric", "i4", 700),  # what the HPA sees: use over request, per mille, lagging
+    ("w_metric_next", "i4", 700),
+    ("w_metric_last", "i4", 700),
     ("w_shrink_tick", "i4", 0),  # last tick at which the HPA wanted at least what there is
     ("w_grow_tick", "i4", -1000),
     ("w_grow_from", "i4", 0),
@@ -134,6 +139,7 @@ WORKLOAD_COLUMNS: tuple[tuple[str, str, int], ...] = (
 POD_COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("uid", "i8", 0),
     ("key", "u4", 0),
+    ("home", "i8", -1),  # cluster
     ("work", "i8", -1),  # workload row
     ("node", "i8", -1),  # node row, nobody while unbound
     ("active_work", "i8", -1),  # workload row while running, else nobody
@@ -155,7 +161,7 @@ POD_COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("memory_limit", "i4", UNLIMITED),
     ("memory_alarm", "i4", UNLIMITED),  # above it a pod thrashes
     ("leaked", "i4", 0),  # KiB
-    ("memory", "i4", 0),
+    ("leak", "i4", 0),  # KiB per tick while running
     ("peak", "i4", 0),
     ("restarts", "i4", 0),
     ("ooms", "i4", 0),
@@ -178,6 +184,7 @@ CLUSTER_COLUMNS: tuple[tuple[str, str, int], ...] = (
     ("c_seed", "u4", 0),
     ("c_day_ticks", "i4", 720),
     ("c_day_offset", "i4", 0),
+    ("c_day", "i4", 0),
     ("c_noise", "i4", 0),
     ("c_burst", "i4", 0),
     ("c_burst_level", "i4", 1000),
@@ -210,12 +217,13 @@ class State:
     n_uid: I8
     n_exists: B1
     n_zone: I4
+    n_place: I8
     n_cpu: I4
     n_memory: I4
     n_latency: I4
     n_idle_mw: I4
-    n_cpu_mw: I4
-    n_memory_mw: I4
+    n_cpu_rate: I4
+    n_memory_rate: I4
     n_boot_ticks: I4
     n_scrape: I4
     n_spare: B1
@@ -245,6 +253,7 @@ class State:
     n_memory_used: I4
     n_power_mw: I4
     w_exists: B1
+    w_home: I8
     w_space: I4
     w_kind: B1
     w_priority: I4
@@ -296,11 +305,13 @@ class State:
     w_avoid: I4
     w_metric: I4
     w_metric_next: I4
+    w_metric_last: I4
     w_shrink_tick: I4
     w_grow_tick: I4
     w_grow_from: I4
     uid: I8
     key: U4
+    home: I8
     work: I8
     node: I8
     active_work: I8
@@ -322,7 +333,7 @@ class State:
     memory_limit: I4
     memory_alarm: I4
     leaked: I4
-    memory: I4
+    leak: I4
     peak: I4
     restarts: I4
     ooms: I4
@@ -344,6 +355,7 @@ class State:
     c_seed: U4
     c_day_ticks: I4
     c_day_offset: I4
+    c_day: I4
     c_noise: I4
     c_burst: I4
     c_burst_level: I4
@@ -368,7 +380,7 @@ class State:
     c_carbon: I8
 
     def __init__(
-        self, *, batch: int, nodes: int, workloads: int, spaces: int, zones: int, pods: int
+        self, *, batch: int, nodes: int, workloads: int, spaces: int, zones: int, slots: int
     ) -> None:
         self.tick = 0
         self.reborn: list[tuple[int, int, int, int, int]] = []  # batch jobs to start over
@@ -377,7 +389,6 @@ class State:
         self.workloads = workloads
         self.spaces = spaces
         self.zones = zones
-        self.pods = pods
         self.nobody_node = batch * nodes
         self.nobody_work = batch * workloads
         self._allocate(NODE_COLUMNS, batch * nodes + 1)
@@ -385,9 +396,7 @@ class State:
         self._allocate(SPACE_COLUMNS, batch * spaces)
         self._allocate(ZONE_COLUMNS, batch * zones)
         self._allocate(CLUSTER_COLUMNS, batch)
-        self._allocate(POD_COLUMNS, batch * pods)
-        self.node[:] = self.active_node[:] = self.nobody_node
-        self.work[:] = self.active_work[:] = self.nobody_work
+        self._allocate(tuple((n, k, self._fill(n, f)) for n, k, f in POD_COLUMNS), slots)
 
     def _allocate(self, table: tuple[tuple[str, str, int], ...], rows: int) -> None:
         for name, kind, fill in table:
@@ -403,17 +412,24 @@ class State:
         column: I4 = getattr(self, f"held_{tick % 3}")
         return column
 
-    def grow_pods(self, pods: int) -> None:
-        """More pod slots in every cluster; nothing observable changes."""
+    def grow(self, slots: int) -> None:
+        """More slots in the pool; nothing observable changes."""
         for name, kind, fill in POD_COLUMNS:
-            if name in ("node", "active_node"):
-                fill = self.nobody_node
-            if name in ("work", "active_work"):
-                fill = self.nobody_work
-            wide = np.full((self.batch, pods), fill, dtype=kind)
-            wide[:, : self.pods] = getattr(self, name).reshape(self.batch, self.pods)
-            setattr(self, name, wide.reshape(-1))
-        self.pods = pods
+            more = np.full(slots - len(self.uid), self._fill(name, fill), dtype=kind)
+            if name != "uid":
+                setattr(self, name, np.concatenate((getattr(self, name), more)))
+        self.uid = np.concatenate((self.uid, np.zeros(slots - len(self.uid), dtype=np.int64)))
+
+    def _fill(self, name: str, fill: int) -> int:
+        """The value of an empty slot; references point to nobody."""
+        special = {
+            "node": self.nobody_node,
+            "active_node": self.nobody_node,
+            "work": self.nobody_work,
+            "active_work": self.nobody_work,
+            "home": self.batch,
+        }
+        return special.get(name, fill)
 
     def copy(self) -> State:
         """An independent state with the same future."""
@@ -425,7 +441,7 @@ class State:
 
     def to_bytes(self) -> bytes:
         """The full state: a header, then the raw columns in the order of the tables."""
-        sizes = {k: getattr(self, k) for k in _SIZES}
+        sizes = {k: getattr(self, k) for k in _SIZES} | {"slots": len(self.uid)}
         head = {"tick": self.tick, "reborn": self.reborn, "sizes": sizes}
         columns = [np.ascontiguousarray(getattr(self, name)).tobytes() for name in ALL_NAMES]
         return msgspec.msgpack.encode([head, columns])
@@ -444,7 +460,7 @@ class State:
         return state
 
 
-_SIZES = ("batch", "nodes", "workloads", "spaces", "zones", "pods")
+_SIZES = ("batch", "nodes", "workloads", "spaces", "zones")
 ALL_NAMES = tuple(
     name
     for table in (

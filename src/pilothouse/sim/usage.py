@@ -10,9 +10,8 @@ seven eighths of its limit on, a pod burns CPU on reclaiming memory, as garbage 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from numpy.typing import NDArray
 
 from pilothouse.sim import pods
 from pilothouse.sim.curves import (
@@ -32,6 +31,7 @@ from pilothouse.sim.state import (
     RATIO_BITS,
     RUNNING,
     SERVICE,
+    U4,
     State,
 )
 
@@ -46,42 +46,34 @@ _DAY = day_table()
 _LATENCY = packed_latency_table()
 
 
-@dataclass(slots=True)
+BLOCK = 65_536  # pod slots worked on at a time, so that their scratch stays in cache
+
+
 class Buffers:
-    """Scratch by pod slot, reused between ticks."""
+    """Scratch by pod slot: a whole column of demand, the rest for one block."""
 
-    words: np.ndarray
-    scratch: np.ndarray
-    demand: I4
-    gathered: I4
-    number: np.ndarray
-    flags: np.ndarray
-
-    @classmethod
-    def for_slots(cls, slots: int) -> Buffers:
-        return cls(
-            words=np.empty(slots, np.uint32),
-            scratch=np.empty(slots, np.uint32),
-            demand=np.empty(slots, np.int32),
-            gathered=np.empty(slots, np.int32),
-            number=np.empty(slots, np.float64),
-            flags=np.empty(slots, np.bool_),
-        )
+    def __init__(self, slots: int) -> None:
+        self.demand: I4 = np.empty(slots, np.int32)
+        self.gathered: I4 = np.empty(slots, np.int32)
+        self.flags = np.empty(slots, np.bool_)
+        self.words: U4 = np.empty(BLOCK, np.uint32)
+        self.scratch: U4 = np.empty(BLOCK, np.uint32)
+        self.number: NDArray[np.float64] = np.empty(BLOCK, np.float64)
 
 
-def day_phase(s: State, shift: I4 | int = 0) -> I8:
-    """Where in its day each cluster is, per mille, shifted by per mille."""
-    phase = 1000 * ((s.tick + s.c_day_offset.astype(np.int64)) % s.c_day_ticks) // s.c_day_ticks
-    return (phase + shift) % 1000
+def tell_time(s: State) -> None:
+    """Where in its day each cluster is, per mille."""
+    s.c_day[:] = 1000 * ((s.tick + s.c_day_offset) % s.c_day_ticks) // s.c_day_ticks
 
 
 def offer_load(s: State) -> None:
     """Offered load by workload, millicores."""
+    tell_time(s)
     s.c_damp_now += (s.c_damp - s.c_damp_now) >> 2
     s.w_surge_now += (s.w_surge - s.w_surge_now) >> 2
     rows = s.nobody_work
-    by_cluster = np.repeat(np.arange(s.batch), s.workloads)
-    phase = (day_phase(s)[by_cluster] + s.w_phase[:rows]) % 1000
+    by_cluster = s.w_home[:rows]
+    phase = (s.c_day[by_cluster] + s.w_phase[:rows]) % 1000
     trough, peak = s.w_trough[:rows], s.w_peak[:rows]
     level = trough + (peak - trough) * _DAY[phase] // 1000
     level = level * _wobble(s, by_cluster) // 1000
@@ -115,7 +107,7 @@ def arrivals(s: State) -> I4:
     if not len(rows):
         return out
     cluster = rows // s.workloads
-    day = _DAY[day_phase(s)[cluster]]
+    day = _DAY[s.c_day[cluster]]
     level = s.w_trough[rows] + (s.w_peak[rows] - s.w_trough[rows]) * day // 1000
     level = level.astype(np.int64) * s.c_damp_now[cluster] // 1000
     rate = np.minimum(s.w_rate[rows] * level // 1_000_000, RATE_LEVELS - 1)
@@ -134,35 +126,68 @@ def arrivals(s: State) -> I4:
 
 def consume(s: State, buffers: Buffers) -> None:
     """CPU, latency and memory of every running pod; ends in out-of-memory kills."""
-    share = _share(s)
-    demand, used, held = buffers.demand, s.used(s.tick), s.held(s.tick)
-    _demand(s, share, buffers)
-    _hold_memory(s, share, held)
-    thrashing = _thrash(s, demand, held, buffers)
-    np.minimum(demand, s.cpu_limit, out=used)
-    asked, memory = _by_node(s, used, held, buffers)
+    asked, memory, thrashing = _ask(s, buffers)
     capability = _capability(s)
     contended = asked > capability
     contended[-1] = False
     s.n_cpu_used[:] = np.minimum(asked, capability)
     s.n_memory_used[:] = memory
-    pressure = np.minimum(quotient(asked * SHARE, capability), BUSY_SHARE)
+    pressure = np.minimum(quotient(asked * SHARE, capability), BUSY_SHARE).astype(np.int32)
     pressure[contended] = FULL_SHARE
     pressure[-1] = 0
-    np.take(pressure.astype(np.int32), s.active_node, out=buffers.gathered, mode="wrap")
-    np.multiply(demand, s.cpu_ratio, out=demand)
-    np.right_shift(demand, RATIO_BITS - 10, out=demand)
-    np.maximum(demand, buffers.gathered, out=demand)  # utilization in 1/1024 from here on
-    if contended.any():
-        np.equal(buffers.gathered, FULL_SHARE, out=buffers.flags)
-        _water_fill(s, np.flatnonzero(buffers.flags), capability, demand, used)
-    np.take(_LATENCY, demand, out=buffers.number, mode="clip")
-    _latency(s, np.bincount(s.active_work, buffers.number, minlength=s.nobody_work + 1))
-    np.multiply(used, s.is_batch, out=buffers.gathered)
-    np.subtract(s.remaining, buffers.gathered, out=s.remaining)
-    s.memory[:] = held
-    np.maximum(s.peak, held, out=s.peak)
-    _kill_for_memory(s, memory, held, thrashing)
+    _latency(s, _serve(s, pressure, capability, buffers))
+    _kill_for_memory(s, memory, s.held(s.tick), thrashing)
+
+
+def _ask(s: State, buffers: Buffers) -> tuple[I8, I8, I8]:
+    """CPU asked for and memory held by node, and the slots of pods that thrash."""
+    share = _share(s)
+    level = s.w_memory_base + quotient(s.w_memory_load.astype(np.int64) * share, s.w_cpu_request)
+    level[-1] = 0
+    memory_level = level.astype(np.int32)
+    packed = np.zeros(s.nobody_node + 1)
+    thrashing = []
+    for begin in range(0, len(s.uid), BLOCK):
+        span = slice(begin, min(begin + BLOCK, len(s.uid)))
+        used, held, demand = s.used(s.tick)[span], s.held(s.tick)[span], buffers.demand[span]
+        _demand(s, share, span, buffers)
+        _hold_memory(s, memory_level, span, buffers)
+        close = np.flatnonzero(held > s.memory_alarm[span])
+        demand[close] = np.minimum(demand[close] * THRASH_FACTOR, LARGEST_SHARE)
+        thrashing.append(close + begin)
+        np.minimum(demand, s.cpu_limit[span], out=used)
+        # One pass sums CPU and memory: exact, because both are integers below 2**53 together.
+        number = buffers.number[: len(used)]
+        np.multiply(held, float(1 << MEMORY_SHIFT), out=number)
+        np.add(number, used, out=number)
+        np.add.at(packed, s.active_node[span], number)
+    both = packed.astype(np.int64)
+    asked, memory = both & ((1 << MEMORY_SHIFT) - 1), both >> MEMORY_SHIFT
+    return asked, memory, np.concatenate(thrashing)
+
+
+def _serve(s: State, pressure: I4, capability: I8, buffers: Buffers) -> NDArray[np.float64]:
+    """Grant CPU, do batch work, and sum latency factors by workload, squares packed above."""
+    used, held = s.used(s.tick), s.held(s.tick)
+    busy, gathered = buffers.demand, buffers.gathered
+    np.take(pressure, s.active_node, out=gathered, mode="wrap")
+    if (pressure == FULL_SHARE).any():
+        np.equal(gathered, FULL_SHARE, out=buffers.flags)
+        starved, ratio = _water_fill(s, np.flatnonzero(buffers.flags), capability, used)
+        gathered[starved] = ratio
+    packed = np.zeros(s.nobody_work + 1)
+    for begin in range(0, len(s.uid), BLOCK):
+        span = slice(begin, min(begin + BLOCK, len(s.uid)))
+        block, number = busy[span], buffers.number[: span.stop - begin]
+        np.multiply(block, s.cpu_ratio[span], out=block)
+        np.right_shift(block, RATIO_BITS - 10, out=block)
+        np.maximum(block, gathered[span], out=block)  # utilization in 1/1024
+        np.take(_LATENCY, block, out=number, mode="clip")
+        np.add.at(packed, s.active_work[span], number)
+        np.multiply(used[span], s.is_batch[span], out=block)
+        np.subtract(s.remaining[span], block, out=s.remaining[span])
+        np.maximum(s.peak[span], held[span], out=s.peak[span])
+    return packed
 
 
 def quotient(a: I4 | I8, b: I4 | I8 | int) -> I8:
@@ -175,67 +200,45 @@ def quotient(a: I4 | I8, b: I4 | I8 | int) -> I8:
 
 def _capability(s: State) -> I8:
     """Millicores a node can give now: its clock and its health count."""
-    working = s.n_frequency * s.n_health  # per million
-    return np.maximum(quotient(s.n_cpu * working.astype(np.int64), 1_000_000), 1)
+    capability = s.n_cpu.astype(np.int64)
+    odd = np.flatnonzero((s.n_frequency != 1000) | (s.n_health != 1000))
+    working = s.n_frequency[odd] * s.n_health[odd]  # per million
+    capability[odd] = np.maximum(capability[odd] * working // 1_000_000, 1)
+    return capability
 
 
 def _share(s: State) -> I4:
     """Millicores each running pod of a workload is asked for."""
-    each = s.w_load // np.maximum(s.w_ready, 1)
+    each = quotient(s.w_load, np.maximum(s.w_ready, 1))
     share = np.where(s.w_kind == BATCH, s.w_appetite, each)
     share[-1] = 0
     return np.minimum(share, LARGEST_SHARE).astype(np.int32)
 
 
-def _demand(s: State, share: I4, buffers: Buffers) -> None:
+def _demand(s: State, share: I4, span: slice, buffers: Buffers) -> None:
     """Share times seven to nine eighths, drawn per pod and tick."""
-    np.add(s.key, tick_word(s.tick), out=buffers.words)
-    mix_into(buffers.words, buffers.scratch)
-    np.right_shift(buffers.words, np.uint32(24), out=buffers.words)
-    np.add(buffers.words, np.uint32(896), out=buffers.words)
-    np.take(share, s.active_work, out=buffers.demand, mode="wrap")
-    np.multiply(buffers.demand, buffers.words.view(np.int32), out=buffers.demand)
-    np.right_shift(buffers.demand, 10, out=buffers.demand)
+    demand = buffers.demand[span]
+    words, scratch = buffers.words[: len(demand)], buffers.scratch[: len(demand)]
+    np.add(s.key[span], tick_word(s.tick), out=words)
+    mix_into(words, scratch)
+    np.right_shift(words, np.uint32(24), out=words)
+    np.add(words, np.uint32(896), out=words)
+    np.take(share, s.active_work[span], out=demand, mode="wrap")
+    np.multiply(demand, words.view(np.int32), out=demand)
+    np.right_shift(demand, 10, out=demand)
 
 
-def _hold_memory(s: State, share: I4, held: I4) -> None:
+def _hold_memory(s: State, level: I4, span: slice, buffers: Buffers) -> None:
     """Base, plus a part that follows load, plus what has leaked."""
-    level = s.w_memory_base + s.w_memory_load.astype(np.int64) * share // s.w_cpu_request
-    level[-1] = 0
-    np.take(level.astype(np.int32), s.active_work, out=held, mode="wrap")
-    if s.w_leak.any():
-        _leak(s)
-    held += s.leaked >> 10
+    held, leaked, gathered = s.held(s.tick)[span], s.leaked[span], buffers.gathered[span]
+    np.take(level, s.active_work[span], out=held, mode="wrap")
+    np.add(leaked, s.leak[span], out=leaked)
+    np.right_shift(leaked, 10, out=gathered)
+    np.add(held, gathered, out=held)
 
 
-def _leak(s: State) -> None:
-    """Each pod at its own pace, three to five quarters of the workload's."""
-    leaking = s.w_leak > 0
-    leaking[-1] = False
-    i = np.flatnonzero(leaking[s.active_work])
-    pace = 768 + (s.key[i] & np.uint32(511)).astype(np.int32)
-    s.leaked[i] += (s.w_leak[s.active_work[i]].astype(np.int64) * pace >> 10).astype(np.int32)
-
-
-def _thrash(s: State, demand: I4, held: I4, buffers: Buffers) -> I8:
-    """Pods close to their memory limit spend CPU on reclaiming; returns their slots."""
-    np.greater(held, s.memory_alarm, out=buffers.flags)
-    i: I8 = np.flatnonzero(buffers.flags)
-    demand[i] = np.minimum(demand[i] * THRASH_FACTOR, LARGEST_SHARE)
-    return i
-
-
-def _by_node(s: State, used: I4, held: I4, buffers: Buffers) -> tuple[I8, I8]:
-    """CPU asked for and memory held, by node; one pass sums both."""
-    np.multiply(held, float(1 << MEMORY_SHIFT), out=buffers.number)
-    np.add(buffers.number, used, out=buffers.number)
-    packed = np.bincount(s.active_node, buffers.number, minlength=s.nobody_node + 1)
-    both = packed.astype(np.int64)
-    return both & ((1 << MEMORY_SHIFT) - 1), both >> MEMORY_SHIFT
-
-
-def _water_fill(s: State, i: I8, capability: I8, busy: I4, used: I4) -> None:
-    """Share out what contended nodes have; raises utilization where demand stays unmet."""
+def _water_fill(s: State, i: I8, capability: I8, used: I4) -> tuple[I8, I4]:
+    """Share out what contended nodes have; returns who got too little and asked-over-got."""
     node = s.active_node[i]
     nodes, place = np.unique(node, return_inverse=True)
     have = capability[nodes]
@@ -249,17 +252,18 @@ def _water_fill(s: State, i: I8, capability: I8, busy: I4, used: I4) -> None:
     granted = np.minimum(want, first + left[place] * unmet // missing[place])
     used[i] = granted
     starved = granted < want
-    ratio = np.minimum(want * SHARE // np.maximum(granted, 1), 2 * SHARE).astype(np.int32)
-    busy[i] = np.where(starved, np.maximum(busy[i], ratio), busy[i])
+    got = np.maximum(granted[starved], 1)
+    ratio = np.minimum(want[starved] * SHARE // got, 2 * SHARE)
+    return i[starved], ratio.astype(np.int32)
 
 
-def _latency(s: State, packed: np.ndarray) -> None:
+def _latency(s: State, packed: NDArray[np.float64]) -> None:
     """The 95th percentile by service, and whether its objective is broken."""
     both = packed.astype(np.int64)
     plain, squares = both & ((1 << PACK) - 1), both >> PACK
     ready = np.maximum(s.w_ready, 1)
-    queueing = s.w_base_ms * squares // np.maximum(plain * FACTOR, 1)
-    latency = queueing + s.w_network_ms // ready
+    queueing = quotient(s.w_base_ms * squares, np.maximum(plain * FACTOR, 1))
+    latency = queueing + quotient(s.w_network_ms, ready)
     latency = np.where(s.w_ready > 0, latency, 60 * s.w_base_ms)
     service = (s.w_kind == SERVICE) & (s.w_exists == 1)
     s.w_latency[:] = np.where(service, latency, 0)
@@ -275,8 +279,7 @@ def _kill_for_memory(s: State, by_node: I8, held: I4, close: I8) -> None:
     if len(full):
         worst = []
         for node in full.tolist():
-            begin = node // s.nodes * s.pods
-            i = np.flatnonzero(s.active_node[begin : begin + s.pods] == node) + begin
+            i = np.flatnonzero(s.active_node == node)
             excess = held[i].astype(np.int64) - s.memory_request[i]
             # The youngest among equals: the largest uid.
             worst.append(int(i[np.lexsort((s.uid[i], excess))[-1]]))

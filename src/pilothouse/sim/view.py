@@ -24,7 +24,6 @@ from pilothouse.domain import (
 from pilothouse.sim import bill
 from pilothouse.sim.blueprint import TICK_SECONDS, Blueprint
 from pilothouse.sim.state import (
-    EMPTY,
     I4,
     I8,
     SERVICE,
@@ -96,8 +95,7 @@ class View:
         return rows[np.argsort(s.n_uid[rows])]
 
     def _pod_slots(self, s: State) -> I8:
-        begin = self.cluster * s.pods
-        slots = np.flatnonzero(s.phase[begin : begin + s.pods] != EMPTY) + begin
+        slots = np.flatnonzero(s.home == self.cluster)
         return slots[np.argsort(s.uid[slots])]
 
     def _scraped(self, s: State) -> I4:
@@ -190,7 +188,7 @@ class View:
 
     def _pod_names(self, s: State, slots: I8) -> NDArray[np.object_]:
         if len(self.named) != len(s.uid):
-            # Slots move when the state grows; names follow from uids, so start over.
+            # The pool has grown; names follow from uids, so start over.
             self.named = np.zeros(len(s.uid), dtype=np.int64)
             self.names = np.empty(len(s.uid), dtype=object)
         stale = slots[self.named[slots] != s.uid[slots]]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from pilothouse.act import perform
+from pilothouse.decide import Inputs, decide
 from pilothouse.domain import (
     Action,
     ActionKind,
@@ -28,7 +29,6 @@ from pilothouse.domain import (
     Verdict,
 )
 from pilothouse.guard import Check, Guard, Ledger, Sent, refuse
-from pilothouse.loop import Inputs, decide
 from pilothouse.predict.baseline import EwmaTrend
 from pilothouse.propose.registry import Registration, default_agents
 from pilothouse.scenarios import load
@@ -40,6 +40,7 @@ from pilothouse.settings import (
 )
 from pilothouse.sim.cluster import SimCluster
 from pilothouse.testing.checker import Notice, Violation, check
+from pilothouse.testing.hostile import BAND
 
 CYCLE_SECONDS = 15
 MISREADINGS = ("malformed", "impersonation", "duplicate", "proposals-per-agent")
@@ -73,6 +74,18 @@ VARIANTS: Mapping[str, Settings] = {
             quarantine_seconds=900,
         ),
         referee=RefereeSettings(actions_per_cycle=12, preemption="overlap"),
+    ),
+    "brisk": Settings(
+        guard=GuardSettings(
+            node_share=0.3,
+            drains_at_once=2,
+            per_agent=40,
+            per_node=4,
+            per_workload=4,
+            dwell_seconds=15,
+            minimum_pod_age_seconds=15,
+        ),
+        referee=RefereeSettings(actions_per_cycle=6, preemption="overlap"),
     ),
     "protected": Settings(guard=GuardSettings(protected_priority=500)),
     "shadow": Settings(
@@ -127,11 +140,13 @@ class Operator:
         self.notices.append(Notice(position=position, halted=halted))
 
     def _change_mode(self, position: int) -> None:
-        key = self._dice.choice(self._names)
-        if self._dice.random() < 0.5:
-            key += "/" + self._dice.choice(("shop", "media", "data", "research"))
-        # Enforcing comes back more often than it goes, or nobody would be left.
-        mode = self._dice.choice((*Mode, Mode.ENFORCE, Mode.ENFORCE, Mode.ENFORCE))
+        strict = [key for key, mode in self.modes.items() if mode is not Mode.ENFORCE]
+        if strict and self._dice.random() < 0.6:  # or nobody would be left who may act
+            key, mode = self._dice.choice(strict), Mode.ENFORCE
+        else:
+            key, mode = self._dice.choice(self._names), self._dice.choice(tuple(Mode))
+            if self._dice.random() < 0.5:
+                key += "/" + self._dice.choice(("shop", "media", "data", "research"))
         self.modes[key] = mode
         self.notices.append(Notice(position=position, key=key, mode=mode))
 
@@ -206,7 +221,8 @@ class Campaign:
         self.strangers = tuple(strangers)
         self.ledger = Ledger(settings.guard)
         self.guard = guard(settings, (*self.honest, *self.strangers))
-        names = [a.name for a in (*self.honest[1:], *self.strangers)]
+        # The same names whoever takes part, so that the operator does the same with and without.
+        names = [*(agent.name for agent in self.honest[1:]), *BAND]
         self.operator = Operator(seed, names, calm=calm)
         self.tale = Tale()
         self._forecaster = EwmaTrend(settings.forecast)
@@ -232,7 +248,8 @@ class Campaign:
         self.operator.before(self.tale.decisions, self._position)
         inputs = self._inputs()
         alone = self._decide(inputs, self.honest)
-        decision = self._decide(inputs, (*self.honest, *self.strangers))
+        everybody = (*self.honest, *self.strangers)
+        decision = self._decide(inputs, everybody) if self.strangers else alone
         self._compare(alone, decision)
         self._must_be_recordable(decision)
         self._act(decision, inputs.snapshot)

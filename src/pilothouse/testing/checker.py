@@ -349,7 +349,7 @@ def _is_quarantined(turns: list[int], now: int, limits: GuardSettings) -> bool:
 
 
 def false_restores(e: Evidence) -> Iterator[Violation]:
-    """A restore may only bring back what was there before one of our own writes."""
+    """A restore never goes beyond what was there before one of our own writes."""
     before: dict[tuple[str, Verb], set[int]] = defaultdict(set)
     for deed in e.ours:
         c, key = deed.command, (deed.command.target, deed.verb)
@@ -357,8 +357,9 @@ def false_restores(e: Evidence) -> Iterator[Violation]:
             before[key].add(c.original)
             continue
         home = AT_HOME.get(deed.verb, c.baseline if deed.verb is Verb.SCALE else c.limit_declared)
-        if c.value != home and c.value not in before[key]:
-            yield deed.broke("false-restore", f"neither {home} nor a value we replaced")
+        known = before[key] | {home}
+        if not min(known) <= c.value <= max(known):
+            yield deed.broke("false-restore", f"we only ever replaced {sorted(known)}")
 
 
 def overdue(e: Evidence) -> Iterator[Violation]:

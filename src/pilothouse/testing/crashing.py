@@ -4,7 +4,8 @@
     python -m pilothouse.testing.crashing --failpoint after_write --sim URL --journal run.db
 
 The same settings, journal, cluster and runner as the real command; only the journal and the
-cluster are the wrappers of ``failpoints``. It prints ``durable N`` when cycle N is on disk.
+cluster are the wrappers of ``failpoints``. It prints ``durable N S`` when cycle N is on disk, after
+S seconds of CPU time.
 """
 
 from __future__ import annotations

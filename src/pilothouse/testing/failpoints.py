@@ -106,7 +106,7 @@ class CrashingJournal(Journal):
         if record.decision.actions:
             self.points.reach("before_intent")
         super().append_cycle(record, snapshot, forecast, *others)
-        print(f"durable {record.decision.cycle}", flush=True)
+        print(f"durable {record.decision.cycle} {time.process_time():.3f}", flush=True)
         if record.decision.actions:
             self.points.reach("after_intent")
 

@@ -39,7 +39,9 @@ class Hostile:
 
     def propose(self, snapshot: Snapshot, forecast: Forecast) -> Sequence[Proposal]:
         self.turn += 1
-        return list(self.attack(snapshot, forecast))
+        wishes = list(self.attack(snapshot, forecast))
+        self.dice.shuffle(wishes)  # only the first ones are read, so it tries others each time
+        return wishes
 
     def attack(self, snapshot: Snapshot, forecast: Forecast) -> Iterable[Any]:
         raise NotImplementedError
@@ -134,9 +136,7 @@ class Inflater(Hostile):
     """More replicas of everything, for ever; then everything smaller."""
 
     def attack(self, snapshot: Snapshot, forecast: Forecast) -> Iterator[Proposal]:
-        rows = list(range(len(snapshot.workloads)))
-        self.dice.shuffle(rows)
-        for row in rows:
+        for row in range(len(snapshot.workloads)):
             target = snapshot.workload_ref(row)
             yield self.wish(snapshot, ActionKind.REPLICATE, target, replicas=10**6)
             for kind in (ActionKind.THROTTLE, ActionKind.MEMORY_BALLOON):
@@ -363,6 +363,12 @@ class Fuzzer(Hostile):
         if count:
             return make(recipe.aim % count)
         return Ref(snapshot.cluster, "node", "", f"ghost-{recipe.aim}")
+
+
+BAND = (
+    "grudge", "flood", "flapper", "inflater", "drainer", "miser", "contrarian", "impostor",
+    "safety-2", "vandal", "fuzzer",
+)  # fmt: skip
 
 
 def band(settings: Settings, recipes: Sequence[Recipe], seed: int = 0) -> list[Registration]:

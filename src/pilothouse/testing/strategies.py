@@ -13,8 +13,11 @@ from pilothouse.testing.hostile import NUMBERS, Recipe
 KEYS = ("factor", "frequency_permille", "state", "decision", "avoid", "replicas", "restores")
 RECIPES_PER_DRAW = 20
 
+# Hypothesis prints what it draws, and the longest number of all cannot be printed.
+ODD = tuple(10**400 if type(n) is int and n > 10**400 else n for n in NUMBERS)
+
 odd = st.one_of(
-    st.sampled_from(NUMBERS),
+    st.sampled_from(ODD),
     st.integers(),
     st.floats(),
     st.text(max_size=12),

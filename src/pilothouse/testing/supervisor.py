@@ -49,11 +49,19 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What it took from a process's start to its first durable cycle."""
+
+    seconds: float  # wall clock; for the real command until its line is printed, a bit later
+    cpu_seconds: float | None  # the real command does not tell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
     """How one loop ended, as the journal shows it."""
 
     how: str  # the failpoint, "early", "random" or "plain"
-    recovery_seconds: float | None  # from its start to its first durable cycle; None: never
+    recovery: Recovery | None  # None: it never got that far
     cycle: int  # last durable one
     opened: tuple[str, ...]  # intents it announced and did not see answered
 
@@ -95,7 +103,7 @@ class Process:
         self.wait()
 
     def stop(self) -> None:
-        self._child.send_signal(signal.SIGINT)
+        self._child.terminate()  # and not an interrupt: a job in the background may ignore that
         self.wait()
 
     def wait(self) -> int:
@@ -113,14 +121,15 @@ class Process:
 class Supervisor:
     """Sends loops to their death, one after the other, against one cluster."""
 
-    def __init__(self, site: Site, url: str) -> None:
+    def __init__(self, site: Site, url: str, command: Sequence[str] = CRASHING) -> None:
         self.site = site
         self._url = url
+        self._command = command
 
     def die_at(self, failpoint: str, *extra: str) -> Death:
         """One loop that ends at a failpoint."""
         before = _open(self.site.journal)
-        loop = self._start(CRASHING, "--failpoint", failpoint, *extra)
+        loop = self._start(self._command, "--failpoint", failpoint, *extra)
         recovery = _recovery(loop)
         if loop.wait() != -signal.SIGKILL:
             raise loop.ended_alone()
@@ -129,7 +138,7 @@ class Supervisor:
     def die_early(self, delay_seconds: float) -> Death:
         """One loop killed so long after its start, ready or not."""
         before = _open(self.site.journal)
-        loop = self._start(CRASHING)
+        loop = self._start(self._command)
         time.sleep(delay_seconds)
         loop.kill()
         return self._death("early", None, before)
@@ -138,7 +147,7 @@ class Supervisor:
         """One loop killed so long after its first durable cycle; without a pause the real one."""
         before = _open(self.site.journal)
         if pause_seconds:
-            loop = self._start(CRASHING, "--pause", str(pause_seconds))
+            loop = self._start(self._command, "--pause", str(pause_seconds))
         else:
             loop = self._start(REAL)
         recovery = _recovery(loop)
@@ -148,9 +157,9 @@ class Supervisor:
         loop.kill()
         return self._death("random" if pause_seconds else "plain", recovery, before)
 
-    def live(self, cycles: int) -> float:
-        """One loop that ends in peace; its recovery in seconds."""
-        loop = self._start(CRASHING, "--cycles", str(cycles))
+    def live(self, cycles: int) -> Recovery:
+        """One loop that ends in peace."""
+        loop = self._start(self._command, "--cycles", str(cycles))
         recovery = _recovery(loop)
         if loop.wait() or recovery is None:
             raise loop.ended_alone()
@@ -162,11 +171,11 @@ class Supervisor:
         place = ("--sim", self._url, "--journal", str(site.journal), "--seed", str(site.seed))
         return Process((*command, *place, *config, *extra), site.folder / "errors.txt")
 
-    def _death(self, how: str, recovery: float | None, before: frozenset[str]) -> Death:
+    def _death(self, how: str, recovery: Recovery | None, before: frozenset[str]) -> Death:
         after = _open(self.site.journal)
         return Death(
             how=how,
-            recovery_seconds=recovery,
+            recovery=recovery,
             cycle=_last_cycle(self.site.journal),
             opened=tuple(sorted(after - before)),
         )
@@ -193,27 +202,32 @@ class Aim:
     seed: int
     spread_seconds: float = 0.9  # after the first durable cycle
     pause_seconds: float = 0.12  # on each side of a write
-    early_every: int = 10  # so often one is killed before it is ready
-    early_seconds: float = 0.8  # at the latest so long after its start
+    early_every: int = 10  # so often one is killed around the time it should be ready
     plain_every: int = 5  # so often the real command is killed, without pauses
 
 
 def kill_at_random(supervisor: Supervisor, count: int, aim: Aim) -> Iterator[Death]:
     """So many deaths, at moments drawn from a seed."""
-    drawn = random.Random(aim.seed)
+    drawn, ready = random.Random(aim.seed), 1.0
     for number in range(1, count + 1):
         part = drawn.random()
         if number % aim.early_every == 0:
-            yield supervisor.die_early(part * aim.early_seconds)
+            # Not sooner: a third of the way it still imports, and there is nothing to hit.
+            death = supervisor.die_early((0.3 + 0.7 * part) * ready)
         elif number % aim.plain_every == 1:
-            yield supervisor.die_later(part * aim.spread_seconds)
+            death = supervisor.die_later(part * aim.spread_seconds)
         else:
-            yield supervisor.die_later(part * aim.spread_seconds, pause_seconds=aim.pause_seconds)
+            death = supervisor.die_later(part * aim.spread_seconds, pause_seconds=aim.pause_seconds)
+        ready = death.recovery.seconds if death.recovery else ready
+        yield death
 
 
-def _recovery(loop: Process) -> float | None:
+def _recovery(loop: Process) -> Recovery | None:
     at, line = loop.wait_for("durable ", '"cycle": ')
-    return at - loop.started if line else None
+    if not line:
+        return None
+    cpu = float(line.split()[2]) if line.startswith("durable") else None
+    return Recovery(seconds=at - loop.started, cpu_seconds=cpu)
 
 
 def _open(journal: Path) -> frozenset[str]:

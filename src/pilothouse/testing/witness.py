@@ -21,7 +21,15 @@ from typing import Any
 
 from pilothouse.domain import Action, Receipt, Write
 from pilothouse.errors import JournalCorrupt
-from pilothouse.journal import Cycle, JournalReader, Outcome, Receipts, Resumed, verify
+from pilothouse.journal import (
+    Cycle,
+    JournalReader,
+    Outcome,
+    Receipts,
+    Resumed,
+    SettingsChange,
+    verify,
+)
 
 EXECUTED = ("done", "refused", "failed")  # the cluster answered
 
@@ -55,11 +63,14 @@ class Story:
     receipts: list[Receipt] = field(default_factory=list)
     results: list[str] = field(default_factory=list)  # action ids
     restarts: int = 0
+    resumed_seconds: int = 0  # cluster clock of the first cycle after the last restart
+    ended_seconds: int = 0  # of the last cycle
+    settle_seconds: int = 0
     resolved: Counter[str] = field(default_factory=Counter)  # status found by looking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Testimony:
+class Judgment:
     """What was found, and how much was looked at."""
 
     findings: tuple[Finding, ...]
@@ -70,18 +81,17 @@ class Testimony:
         return not self.findings
 
 
-def testify(journal: Path, log: Path) -> Testimony:
+def judge(journal: Path, log: Path) -> Judgment:
     """Hold the journal against the command log."""
     report = verify(journal)
     if not report.ok:
         broken = Finding(rule="chain", subject=str(journal), sentence=report.problem)
-        return Testimony(findings=(broken,), numbers={})
+        return Judgment(findings=(broken,), numbers={})
     story, commands = _story(journal), _commands(log)
     findings = [finding for rule in RULES for finding in rule(story, commands)]
     statuses = Counter(str(r.status) for r in story.receipts)
-    done = {r.intent.rpartition(".")[0] for r in story.receipts if r.status == "done"}
-    acted = {i.action.id for _, i in story.intents if not i.action.restores} & done
-    return Testimony(
+    acted = _acted(story)
+    return Judgment(
         findings=tuple(findings),
         numbers={
             "cycles": len(story.cycles),
@@ -92,17 +102,20 @@ def testify(journal: Path, log: Path) -> Testimony:
             **{f"found {name}": count for name, count in sorted(story.resolved.items())},
             "actions done": len(acted),
             "results": len(story.results),
-            "results awaited": len(acted - set(story.results)),
+            "results awaited": len(acted.keys() - set(story.results)),
         },
     )
 
 
 def _story(journal: Path) -> Story:
-    story = Story()
+    story, restarted = Story(), False
     for entry in JournalReader(journal).entries():
         match entry.record:
             case Cycle(decision=decision):
                 story.cycles.append((decision.cycle, decision.id))
+                story.ended_seconds = decision.made_seconds
+                if restarted:
+                    story.resumed_seconds, restarted = decision.made_seconds, False
                 story.intents += [
                     (
                         write.intent,
@@ -122,8 +135,10 @@ def _story(journal: Path) -> Story:
             case Outcome(result=result):
                 story.results.append(result.action)
             case Resumed(resolved=resolved):
-                story.restarts += 1
+                story.restarts, restarted = story.restarts + 1, True
                 story.resolved.update(resolved.values())
+            case SettingsChange(settings=settings):
+                story.settle_seconds = settings["score"]["settle_seconds"]
     return story
 
 
@@ -223,6 +238,23 @@ def _receipts_true(story: Story, commands: list[dict[str, Any]]) -> Iterator[Fin
             yield Finding(rule="open", subject=name, sentence="Announced and never settled.")
 
 
+def _results_come(story: Story, _: list[dict[str, Any]]) -> Iterator[Finding]:
+    """After the settle window; a restart begins it anew, because what ran before is gone."""
+    for action, at_seconds in _acted(story).items():
+        due = max(at_seconds, story.resumed_seconds) + story.settle_seconds
+        if due <= story.ended_seconds and action not in story.results:
+            yield Finding(rule="result-lost", subject=action, sentence=f"Was due at {due} s.")
+
+
+def _acted(story: Story) -> dict[str, int]:
+    """Actions that changed something, taking back apart, with the time they were decided."""
+    done = {r.intent.rpartition(".")[0] for r in story.receipts if r.status == "done"}
+    intents = [intent for _, intent in story.intents]
+    return {
+        i.action.id: i.at_seconds for i in intents if i.action.id in done and not i.action.restores
+    }
+
+
 Rule = Callable[[Story, list[dict[str, Any]]], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
     _cycles_without_gap,
@@ -230,6 +262,7 @@ RULES: tuple[Rule, ...] = (
     _commands_announced,
     _commands_acknowledged,
     _receipts_true,
+    _results_come,
 )
 
 
@@ -242,10 +275,10 @@ def _twice(rule: str, names: list[str]) -> Iterator[Finding]:
 def main() -> int:
     """Print what was found as JSON; 1 where anything was."""
     journal, log = (Path(argument) for argument in sys.argv[1:3])
-    testimony = testify(journal, log)
-    found = [{"rule": f.rule, "subject": f.subject, "is": f.sentence} for f in testimony.findings]
-    print(json.dumps({"numbers": testimony.numbers, "findings": found}, indent=2))
-    return 0 if testimony.ok else 1
+    judgment = judge(journal, log)
+    found = [{"rule": f.rule, "subject": f.subject, "is": f.sentence} for f in judgment.findings]
+    print(json.dumps({"numbers": judgment.numbers, "findings": found}, indent=2))
+    return 0 if judgment.ok else 1
 
 
 if __name__ == "__main__":

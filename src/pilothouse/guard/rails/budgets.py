@@ -158,10 +158,12 @@ def disturbed_pods(case: Case) -> Verdict | None:
         return None
     allowed = at_least_one(len(case.view.snapshot.pods), case.settings.guard.disturbed_share)
     uses = case.tally.uses("disturbed")
-    if case.third_party:
-        uses = [use for use in uses if _is_third_party(case, use.agent)]
-        allowed = allowed // 2
-    return _within(case, uses, allowed, more, "disturbed-share", "pods moved")
+    verdict = _within(case, uses, allowed, more, "disturbed-share", "pods moved")
+    if verdict is None and case.third_party:
+        strangers = [use for use in uses if _is_third_party(case, use.agent)]
+        what = "pods moved by third parties"
+        verdict = _within(case, strangers, allowed // 2, more, "disturbed-share", what)
+    return verdict
 
 
 def _empties_failing_node(case: Case) -> bool:
@@ -192,4 +194,5 @@ def gates(case: Case) -> Verdict | None:
 
 def at_least_one(total: int, share: float) -> int:
     """Shares round up, so that a small cluster is not frozen; nothing of nothing is nothing."""
-    return max(math.ceil(total * share), 1) if total else 0
+    # Rounded first: 0.1 * 70 is a little more than 7, and must not become 8.
+    return max(math.ceil(round(total * share, 6)), 1) if total else 0

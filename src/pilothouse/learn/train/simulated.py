@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pilothouse.domain import HORIZONS_SECONDS, Phase, Power, Snapshot
 from pilothouse.features.core import CORE
 from pilothouse.features.familiarity import Familiarity, Range, summary
-from pilothouse.features.live import NODE, LiveHistory, node_failures, pod_failures
+from pilothouse.features.live import NODE, WINDOW_SECONDS, LiveHistory, node_failures, pod_failures
 from pilothouse.learn.evaluate import metrics
 from pilothouse.learn.train.boosting import Boost, fit
 from pilothouse.predict.calibration import Calibration, isotonic
@@ -180,6 +180,7 @@ def train(
         pods=pods,
         nodes=nodes,
         familiarity=Familiarity.of(summaries),
+        window_seconds=WINDOW_SECONDS,
         thresholds=thresholds(recipe.miss_over_action),
         card={
             "trained_on": {

@@ -8,7 +8,6 @@ import numpy as np
 from pilothouse.sim.simulation import Simulation
 from pilothouse.sim.state import (
     CLUSTER_COLUMNS,
-    EMPTY,
     NODE_COLUMNS,
     POD_COLUMNS,
     WORKLOAD_COLUMNS,
@@ -16,6 +15,7 @@ from pilothouse.sim.state import (
 
 _NODE_REFERENCES = {"node", "active_node", "avoid"}
 _WORKLOAD_REFERENCES = {"work", "active_work"}
+_PLACES = {"home", "w_home", "n_place"}
 _RECENT = {"used_0", "used_1", "used_2", "held_0", "held_1", "held_2"}
 
 
@@ -32,11 +32,10 @@ def cluster_columns(simulation: Simulation, cluster: int) -> dict[str, np.ndarra
         out[name] = (
             np.where(column >= 0, column - cluster * s.nodes, -1) if name == "w_avoid" else column
         )
-    begin = cluster * s.pods
-    slots = np.flatnonzero(s.phase[begin : begin + s.pods] != EMPTY) + begin
+    slots = np.flatnonzero(s.home == cluster)
     slots = slots[np.argsort(s.uid[slots])]
     for name, _, _ in POD_COLUMNS:
-        if name in _RECENT:
+        if name in _RECENT or name in _PLACES:
             continue  # what the slot's last pod left behind; a view never shows it
         column = getattr(s, name)[slots]
         if name in _NODE_REFERENCES:
@@ -52,6 +51,6 @@ def cluster_columns(simulation: Simulation, cluster: int) -> dict[str, np.ndarra
 def first_difference(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> str:
     """The first column that differs, or nothing."""
     for name in a:
-        if not np.array_equal(a[name], b[name]):
+        if name not in _PLACES and not np.array_equal(a[name], b[name]):
             return f"{name}: {a[name]} != {b[name]}"
     return ""

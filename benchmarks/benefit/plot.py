@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The picture: differences to doing nothing, by scenario, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+
+from benchmarks.benefit.comparison import Comparison
+
+PANELS = (
+    ("failed_pod_seconds", "failed-pod seconds per run"),
+    ("violation_seconds", "violation seconds per run"),
+)
+COLORS = {"pilothouse": "#1b6ca8", "random": "#b5651d"}
+
+
+def draw(comparisons: Mapping[str, Comparison], path: Path) -> None:
+    """Two panels, one row per scenario, both arms against the line of doing nothing."""
+    scenarios = [*comparisons["pilothouse"].by_scenario, "pooled"]
+    figure, axes = pyplot.subplots(1, 2, figsize=(11, 5.6), sharey=True, layout="constrained")
+    for axis, (measure, title) in zip(axes, PANELS, strict=True):
+        for arm, shift in (("pilothouse", -0.16), ("random", 0.16)):
+            comparison = comparisons[arm]
+            rows = [comparison.by_scenario.get(s, comparison.pooled)[measure] for s in scenarios]
+            axis.errorbar(
+                [d.mean for d in rows],
+                [place + shift for place in range(len(rows))],
+                xerr=[[d.mean - d.low for d in rows], [d.high - d.mean for d in rows]],
+                fmt="o",
+                markersize=4,
+                capsize=2,
+                color=COLORS[arm],
+                label=arm,
+            )
+        axis.axvline(0, color="#444444", linewidth=0.8)
+        axis.set_xscale("symlog", linthresh=100)
+        axis.set_xlabel(f"{title}, difference to doing nothing (left is better)")
+        axis.grid(axis="x", color="#dddddd", linewidth=0.6)
+        axis.set_axisbelow(True)
+    axes[0].set_yticks(range(len(scenarios)), scenarios)
+    axes[0].invert_yaxis()
+    axes[1].legend(loc="upper right", frameon=False)
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the ledger remembers, forgets, and gives back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from pilothouse.domain import (
+    Action,
+    ActionKind,
+    Decision,
+    Receipt,
+    Ref,
+    Snapshot,
+    Status,
+    Verb,
+    Write,
+)
+from pilothouse.guard import Ledger
+from pilothouse.settings import GuardSettings
+from pilothouse.testing.builders import a_snapshot
+
+SETTINGS = GuardSettings()
+SNAPSHOT = a_snapshot()
+NODE = Ref("sim", "node", "", "node-0")
+POD = SNAPSHOT.pod_ref(0)
+
+
+def a_decision(*actions: Action, at: int = 0) -> Decision:
+    return Decision(
+        id=actions[0].id.partition(".")[0] if actions else "d",
+        cycle=at // 15,
+        made_seconds=at,
+        snapshot_digest="",
+        forecast_digest="",
+        proposals=(),
+        verdicts=(),
+        actions=actions,
+        headline=None,
+        rationale="",
+        margin="",
+    )
+
+
+def an_action(
+    ident: str, verb: Verb, target: Ref, value: int, original: int, *, expires: int, **more: Any
+) -> Action:
+    write = Write(
+        verb=verb, target=target, uid=1, value=value, original=original, intent=f"{ident}.0"
+    )
+    undo = replace(write, value=original, original=value, expect=value, intent="")
+    values: dict[str, Any] = {
+        "id": ident,
+        "proposal": 0,
+        "agent": "safety",
+        "kind": ActionKind.THROTTLE,
+        "target": target,
+        "writes": (write,),
+        "inverse": (undo,),
+        "expires_seconds": expires,
+    }
+    return Action(**{**values, **more})
+
+
+def charged(*actions: Action, at: int = 0, snapshot: Snapshot = SNAPSHOT) -> Ledger:
+    ledger = Ledger(SETTINGS)
+    ledger.charge(a_decision(*actions, at=at), snapshot)
+    return ledger
+
+
+def limit(ident: str, value: int, original: int, *, expires: int = 900) -> Action:
+    return an_action(ident, Verb.CPU_LIMIT, POD, value, original, expires=expires)
+
+
+def test_an_action_is_due_when_it_expires_and_at_once_when_halted() -> None:
+    ledger = charged(limit("a.0", 900, 1000))
+    assert ledger.due(899, halted=False) == []
+    assert [held.action for held in ledger.due(900, halted=False)] == ["a.0"]
+    assert [held.action for held in ledger.due(1, halted=True)] == ["a.0"]
+
+
+def test_a_pods_action_is_charged_to_its_workload_and_namespace() -> None:
+    (charge,) = charged(limit("a.0", 900, 1000)).charges
+    assert charge.workloads == (str(SNAPSHOT.workload_ref(0)),)
+    assert charge.namespaces == (POD.namespace,)
+    assert charge.nodes == ()
+
+
+def test_a_second_step_takes_over_the_inverse_and_goes_back_to_the_owners_value() -> None:
+    ledger = charged(limit("a.0", 900, 1000))
+    step = limit("b.0", 810, 900, expires=1_500)
+    inverse = ledger.inverse_for(step.inverse[0])
+    assert (inverse.value, inverse.expect) == (1000, 810)
+    ledger.charge(a_decision(replace(step, inverse=(inverse,)), at=300), SNAPSHOT)
+    assert [held.action for held in ledger.active] == ["b.0"]
+    assert ledger.owners_value(limit("c.0", 700, 810).writes[0]) == 1000
+
+
+def test_what_the_backend_refused_needs_no_inverse() -> None:
+    ledger = charged(limit("a.0", 900, 1000))
+    ledger.settle([Receipt(intent="a.0.0", status=Status.REFUSED, detail="", at_seconds=0)])
+    assert ledger.active == ()
+
+
+def a_restore(ledger: Ledger, at: int) -> Decision:
+    (held,) = ledger.due(at, halted=False)
+    writes = tuple(replace(w, intent=f"r.0.{n}") for n, w in enumerate(held.inverse))
+    action = limit("r.0", 1000, 900)
+    return a_decision(
+        replace(
+            action,
+            agent="janitor",
+            kind=ActionKind.RESTORE,
+            writes=writes,
+            inverse=(),
+            expires_seconds=None,
+            restores=held.action,
+        ),
+        at=at,
+    )
+
+
+def test_a_restore_is_not_charged_to_any_budget() -> None:
+    ledger = charged(limit("a.0", 900, 1000))
+    ledger.charge(a_restore(ledger, 900), SNAPSHOT)
+    assert ledger.charges == ()
+    assert ledger.active == ()
+
+
+def test_a_restore_the_backend_could_not_run_is_tried_again() -> None:
+    ledger = charged(limit("a.0", 900, 1000))
+    ledger.charge(a_restore(ledger, 900), SNAPSHOT)
+    ledger.settle([Receipt(intent="r.0.0", status=Status.FAILED, detail="", at_seconds=900)])
+    assert [held.action for held in ledger.due(960, halted=False)] == ["a.0"]
+
+
+def test_a_restore_refused_because_the_value_is_not_ours_is_not_tried_again() -> None:
+    ledger = charged(limit("a.0", 900, 1000))
+    ledger.charge(a_restore(ledger, 900), SNAPSHOT)
+    ledger.settle([Receipt(intent="r.0.0", status=Status.REFUSED, detail="", at_seconds=900)])
+    assert ledger.active == ()
+
+
+def test_charges_slide_out_of_the_window() -> None:
+    ledger = charged(limit("a.0", 900, 1000))
+    ledger.prune(SETTINGS.window_seconds - 1)
+    assert len(ledger.charges) == 1
+    ledger.prune(SETTINGS.window_seconds)
+    assert ledger.charges == ()
+
+
+def test_turning_a_field_round_is_a_reversal_and_going_on_is_none() -> None:
+    ledger = charged(limit("a.0", 900, 1000))
+    assert not ledger.is_reversal(limit("b.0", 810, 900).writes[0], 200)
+    assert ledger.is_reversal(limit("b.0", 1000, 900).writes[0], 200)
+
+
+def test_doing_again_what_somebody_undid_is_a_reversal() -> None:
+    ledger = charged(an_action("a.0", Verb.TAINT, NODE, 1, 0, expires=1_800))
+    again = an_action("b.0", Verb.TAINT, NODE, 1, 0, expires=2_000).writes[0]
+    assert ledger.is_reversal(again, 300)
+
+
+def test_going_on_after_a_restore_is_no_reversal() -> None:
+    ledger = charged(limit("a.0", 900, 1000))
+    ledger.charge(a_restore(ledger, 900), SNAPSHOT)
+    assert not ledger.is_reversal(limit("b.0", 900, 1000).writes[0], 1_200)
+
+
+def test_a_ledger_survives_json() -> None:
+    ledger = charged(limit("a.0", 900, 1000), an_action("a.1", Verb.TAINT, NODE, 1, 0, expires=9))
+    state = json.loads(json.dumps(ledger.to_dict()))
+    again = Ledger.from_dict(state, SETTINGS)
+    assert again.to_dict() == ledger.to_dict()
+    assert again.due(900, halted=False) == ledger.due(900, halted=False)
+
+
+def test_the_same_record_gives_the_same_ledger() -> None:
+    first, second = charged(limit("a.0", 900, 1000)), charged(limit("a.0", 900, 1000))
+    for ledger in (first, second):
+        ledger.charge(a_restore(ledger, 900), SNAPSHOT)
+    assert first.to_dict() == second.to_dict()
