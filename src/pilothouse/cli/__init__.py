@@ -19,11 +19,14 @@ from pilothouse.cli import (
     artifacts,
     config,
     control,
+    evaluate,
     explain,
     journal,
     scenarios,
     sim,
     traces,
+    train,
+    tune,
     up,
 )
 
@@ -53,6 +56,9 @@ app.add_typer(config.app, name="config")
 app.add_typer(sim.app, name="sim")
 app.add_typer(traces.app, name="traces")
 app.add_typer(artifacts.app, name="artifacts")
+app.add_typer(train.app, name="train")
+app.add_typer(evaluate.app, name="evaluate")
+app.add_typer(tune.app, name="tune")
 
 
 def _print_version(wanted: bool) -> None:

@@ -45,7 +45,9 @@ def with_thresholds(settings: Settings) -> Settings:
     forecaster = forecaster_of(settings.forecast)
     shipped = getattr(forecaster, "thresholds", {})
     defaults = SafetySettings()
-    unset = {k: v for k, v in shipped.items() if getattr(settings.safety, k) == getattr(defaults, k)}
+    unset = {
+        k: v for k, v in shipped.items() if getattr(settings.safety, k) == getattr(defaults, k)
+    }
     return replace(settings, safety=replace(settings.safety, **unset)) if unset else settings
 
 

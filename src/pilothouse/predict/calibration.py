@@ -8,6 +8,7 @@ less likely than a shorter one, so the row's running maximum is taken at the end
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def isotonic(
     level: list[float] = []
     weight: list[float] = []
     middle: list[float] = []
-    for start, stop in zip(edges[:-1], edges[1:], strict=True):
+    for start, stop in pairwise(edges.tolist()):
         level.append(float(y[start:stop].mean()))
         weight.append(float(stop - start))
         middle.append(float(x[start:stop].mean()))

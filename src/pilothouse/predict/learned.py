@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from pilothouse.features.live import NODE, LiveHistory
 from pilothouse.predict.baseline import EwmaTrend, _workload_risk
 from pilothouse.predict.calibration import Calibration
 from pilothouse.predict.trees import Ensemble
-from pilothouse.settings import ForecastSettings
+from pilothouse.settings import ForecastSettings, SafetySettings
 
 SCHEMA = 1
 SHIPPED = "harbor.json"
@@ -208,18 +208,33 @@ class Learned:
             cluster=base.cluster,
             made_seconds=base.made_seconds,
             forecaster=f"{base.forecaster} for {self.name}",
-            node_risk=base.node_risk,
-            pod_risk=base.pod_risk,
-            workload_risk=base.workload_risk,
+            node_risk=self._on_our_scale(base.node_risk),
+            pod_risk=self._on_our_scale(base.pod_risk),
+            workload_risk=self._on_our_scale(base.workload_risk),
             node_demand=base.node_demand,
             workload_demand=base.workload_demand,
             abstentions=(*base.abstentions, self._note("all", why)),
         )
 
+    def _on_our_scale(self, table: RiskTable) -> RiskTable:
+        """The baseline's risks, moved so that its default thresholds fall on ours.
+
+        Agents act on our thresholds; the baseline's numbers are not calibrated and would make them
+        act far too early. After the move they do what they would have done with the baseline.
+        """
+        if not self.thresholds:
+            return table
+        defaults = SafetySettings()
+        names = ("throttle_risk", "migrate_risk", "replicate_risk")
+        before = [0.0, *(1000 * getattr(defaults, n) for n in names), 1000.0]
+        after = [0.0, *(1000 * self.thresholds[n] for n in names), 1000.0]
+        moved = np.interp(table.risk_permille, before, after)
+        return replace(table, risk_permille=np.floor(moved + 1e-6).astype(np.int32))
+
     def _node_risk(self, base: RiskTable, snapshot: Snapshot) -> tuple[RiskTable, str]:
         part = self.artifact.nodes
         if part is None:
-            return base, ""
+            return self._on_our_scale(base), ""
         rows = self._history.node_features()
         nodes = snapshot.nodes
         fact = (nodes.ready != 1) | (base.driver == Driver.UNREADY)
@@ -247,6 +262,7 @@ class Learned:
         snapshot: Snapshot,
     ) -> RiskTable:
         """The baseline's table with our risks where we know; elsewhere it stays the baseline's."""
+        base = self._on_our_scale(base)
         risk, driver, value = (
             base.risk_permille.copy(),
             base.driver.copy(),

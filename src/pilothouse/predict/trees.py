@@ -68,40 +68,61 @@ class Ensemble:
     def contributions(self, rows: Matrix) -> Floats:
         """(rows, features + 1): what each feature adds to the margin; the last is the baseline."""
         out = np.zeros((len(rows), rows.shape[1] + 1))
-        out[:, -1] = self.bias
-        for tree in range(len(self.leaf)):
-            self._explain_tree(tree, rows, out)
+        paths = self._paths()
+        out[:, -1] = self.bias + float((paths.value * paths.share.prod(axis=1)).sum())
+        gains = _product_games(paths, self._followed(paths, rows))
+        for player in range(self.depth):
+            real = paths.feature[:, player] >= 0
+            np.add.at(out.T, paths.feature[real, player], gains[real, player])
         return out
 
-    def _explain_tree(self, tree: int, rows: Matrix, out: Floats) -> None:
-        inner = 2**self.depth - 1
-        for leaf in range(2**self.depth):
+    def _paths(self) -> _Paths:
+        """Every leaf of every tree with the distinct features on its way down."""
+        inner, leaves = 2**self.depth - 1, 2**self.depth
+        nodes = np.empty((leaves, self.depth), np.int64)
+        rights = np.empty((leaves, self.depth), np.bool_)
+        for leaf in range(leaves):
             node = leaf + inner
-            followed: dict[int, NDArray[np.bool_]] = {}
-            share: dict[int, float] = {}
-            reachable = 1.0
-            while node:
-                parent = (node - 1) // 2
-                feature = int(self.feature[tree, parent])
-                goes = self._goes(tree, parent, rows[:, feature], right=node == 2 * parent + 2)
-                above = float(self.cover[tree, parent])
-                ratio = float(self.cover[tree, node]) / above if above > 0 else 0.0
-                followed[feature] = followed.get(feature, True) & goes
-                share[feature] = share.get(feature, 1.0) * ratio
-                reachable *= ratio
-                node = parent
-            value = float(self.leaf[tree, leaf])
-            out[:, -1] += value * reachable
-            _product_game(value, followed, share, out)
-
-    def _goes(
-        self, tree: int, node: int, values: NDArray[np.float32], *, right: bool
-    ) -> NDArray[np.bool_]:
-        absent = np.isnan(values)
-        to_right = (values >= self.threshold[tree, node]) | (
-            absent & ~bool(self.missing_left[tree, node])
+            for level in reversed(range(self.depth)):
+                rights[leaf, level] = node % 2 == 0
+                node = (node - 1) // 2
+                nodes[leaf, level] = node
+        below = 2 * nodes + 1 + rights
+        above = self.cover[:, nodes].astype(float)
+        ratio = np.divide(
+            self.cover[:, below].astype(float), above, out=np.zeros_like(above), where=above > 0
         )
-        return to_right if right else ~to_right
+        feature = self.feature[:, nodes].astype(np.int64)  # (trees, leaves, depth)
+        # A feature that comes again on the same path is one player, at its first place.
+        slot = np.argmax(feature[..., :, None] == feature[..., None, :], axis=-1)
+        share = np.ones_like(ratio)
+        for level in range(self.depth):
+            place = slot[..., level : level + 1]
+            now = np.take_along_axis(share, place, axis=-1) * ratio[..., level : level + 1]
+            np.put_along_axis(share, place, now, axis=-1)
+        player = np.where(slot == np.arange(self.depth), feature, -1)
+        return _Paths(
+            value=self.leaf.astype(float).reshape(-1),
+            feature=player.reshape(-1, self.depth),
+            share=share.reshape(-1, self.depth),
+            slot=slot.reshape(-1, self.depth),
+            nodes=nodes,
+            rights=rights,
+        )
+
+    def _followed(self, paths: _Paths, rows: Matrix) -> NDArray[np.bool_]:
+        """(paths, players, rows): whether a row goes along with all of a player's splits."""
+        values = rows.T[self.feature]  # (trees, inner, rows)
+        absent = np.isnan(values)
+        right = (values >= self.threshold[..., None]) | (absent & ~self.missing_left[..., None])
+        goes = right[:, paths.nodes] == paths.rights[None, :, :, None]
+        goes = goes.reshape(len(paths.value), self.depth, len(rows))
+        followed = np.ones_like(goes)
+        every = np.arange(len(paths.value))
+        for level in range(self.depth):
+            place = paths.slot[:, level]
+            followed[every, place] &= goes[:, level]
+        return followed
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -135,21 +156,36 @@ class Ensemble:
         return made
 
 
-def _product_game(
-    value: float, followed: dict[int, NDArray[np.bool_]], share: dict[int, float], out: Floats
-) -> None:
-    """Shapley values of v(S) = value * prod(in S: followed) * prod(not in S: share)."""
-    players = list(followed)
-    number = len(players)
-    for player in players:
-        others = [p for p in players if p != player]
-        gain = followed[player].astype(np.float64) - share[player]
-        total = np.zeros(len(gain))
-        for size in range(number):
-            weight = factorial(size) * factorial(number - size - 1) / factorial(number)
-            for inside in combinations(others, size):
-                product = np.full(len(gain), weight)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Paths:
+    """All leaves of an ensemble as product games; a place without a player is a null player."""
+
+    value: Floats  # (paths,)
+    feature: NDArray[np.int64]  # (paths, depth), -1 where an earlier place has the feature
+    share: Floats  # (paths, depth), of the rows of training that go along
+    slot: NDArray[np.int64]  # (paths, depth), the player's place of each level
+    nodes: NDArray[np.int64]  # (leaves, depth)
+    rights: NDArray[np.bool_]  # (leaves, depth)
+
+
+def _product_games(paths: _Paths, followed: NDArray[np.bool_]) -> Floats:
+    """Shapley values of v(S) = value * prod(in S: followed) * prod(not in S: share).
+
+    (paths, players, rows). Null players change nothing, so every game has ``depth`` of them.
+    """
+    players = paths.share.shape[1]
+    inside = followed.astype(np.float64)
+    outside = paths.share[:, :, None]
+    out = np.zeros(inside.shape)
+    for player in range(players):
+        others = [p for p in range(players) if p != player]
+        total = np.zeros(inside[:, 0].shape)
+        for size in range(players):
+            weight = factorial(size) * factorial(players - size - 1) / factorial(players)
+            for chosen in combinations(others, size):
+                product = np.full(total.shape, weight)
                 for p in others:
-                    product = product * (followed[p] if p in inside else share[p])
+                    product *= inside[:, p] if p in chosen else outside[:, p]
                 total += product
-        out[:, player] += value * gain * total
+        out[:, player] = paths.value[:, None] * (inside[:, player] - outside[:, player]) * total
+    return out

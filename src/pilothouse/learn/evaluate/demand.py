@@ -18,10 +18,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pilothouse.errors import TraceUnreadable
-from pilothouse.features.series import FAR, STEPS, demand_features
+from pilothouse.features.series import FAR, NAMES, STEPS, demand_features
 from pilothouse.learn.evaluate import metrics
-from pilothouse.learn.train.boosting import Boost, fit
 from pilothouse.learn.traces.importing import table
+from pilothouse.learn.train.boosting import Boost, fit
 from pilothouse.predict.trees import Ensemble
 
 Floats = NDArray[np.float32]
@@ -107,7 +107,9 @@ def evaluate(
     machines, slots = series.mean.shape
     order = np.random.default_rng(0).permutation(machines)
     known, unseen = np.sort(order[machines // 3 :]), np.sort(order[: machines // 3])
-    cut = {name: int(slots * share) for name, share in (("stop", 0.5), ("fit", 0.55), ("test", 0.6))}
+    cut = {
+        name: int(slots * share) for name, share in (("stop", 0.5), ("fit", 0.55), ("test", 0.6))
+    }
     gap = max(HORIZON_STEPS)  # the embargo: no target of one part lies in the next
     parts = {
         "train": Points.grid(known, HISTORY_STEPS, cut["stop"] - gap, 6),
@@ -126,6 +128,38 @@ def evaluate(
             series, parts, quantile, boost, progress
         )
     return out
+
+
+def train(
+    dataset: Path, *, boost: Boost = BOOST, progress: Callable[[str], None] = lambda what: None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Ensembles and shifts on all machines, and a card of what they were trained on."""
+    series = Series.of(dataset)
+    machines, slots = series.mean.shape
+    every = np.arange(machines)
+    cuts = (int(slots * 0.7), int(slots * 0.8))
+    gap = max(HORIZON_STEPS)
+    parts = {
+        "train": Points.grid(every, HISTORY_STEPS, cuts[0] - gap, 6),
+        "stop": Points.grid(every, cuts[0], cuts[1] - gap, 6),
+        "calibrate": Points.grid(every, cuts[1], slots - gap, 6),
+    }
+    made: dict[str, Any] = {}
+    for quantile in QUANTILES:
+        for steps in HORIZON_STEPS:
+            progress(f"p{100 * quantile:g}, {5 * steps} min")
+            data = {name: _rows(series, points, steps) for name, points in parts.items()}
+            ensemble = _fit(data, quantile, boost)
+            shift = _missing_width(ensemble, data["calibrate"], quantile)
+            key = f"p{100 * quantile:g}-{5 * steps}min"
+            made[key] = {"shift": shift, "ensemble": ensemble.to_dict()}
+    card = {
+        "trained_on": dataset.name,
+        "machines": machines,
+        "rows": len(parts["train"].slot),
+        "command": f"pilothouse train demand --dataset {dataset.name}",
+    }
+    return {"names": list(NAMES), "step_seconds": 300, "parts": made}, card
 
 
 def _quantile(

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from pilothouse.features.core import CORE
 from pilothouse.learn import artifacts
-from pilothouse.learn.dataset import windows
 from pilothouse.learn.dataset.windows import DatasetSettings, _features_of, _Pasts
 from pilothouse.learn.evaluate import metrics
 from pilothouse.learn.evaluate.cellrisk import Case
@@ -136,6 +135,3 @@ def _moved(dataset: Path) -> tuple[str, ...]:
         if not np.array_equal(a, b, equal_nan=True):
             moved.append(name)
     return tuple(moved)
-
-
-__all__ = ["LeakReport", "check", "windows"]

@@ -32,8 +32,8 @@ _CSV = {
     "machine_events": words("time machine_id event_type platform_id cpus memory"),
     "task_usage": words(
         "start_time end_time job_id task_index machine_id mean_cpu canonical_memory "
-        "assigned_memory unmapped_page_cache total_page_cache max_memory mean_disk_io mean_disk_space max_cpu "
-        "max_disk_io cpi mapi sample_portion aggregation_type sampled_cpu"
+        "assigned_memory unmapped_page_cache total_page_cache max_memory mean_disk_io "
+        "mean_disk_space max_cpu max_disk_io cpi mapi sample_portion aggregation_type sampled_cpu"
     ),
 }
 _TABLE = {

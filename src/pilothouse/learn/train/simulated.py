@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train the default forecaster on histories of the simulator, through the live feature code.
 
-Runs of many scenarios and seeds are only watched, never acted upon. Rows are what the forecaster
-would see in the loop; labels are what happened to the node or pod later in the same run, unknown
-where the run ends first. Whole runs are set aside to stop the training, to calibrate and to judge.
+Every second run is only watched; the others are under the loop with the transparent forecaster, so
+that drained, sleeping and replicated clusters are familiar too. Rows are what the forecaster would
+see in the loop; labels are what happened to the node or pod later in the same run, unknown where
+the run ends first. Whole runs are set aside to stop the training, to calibrate and to judge.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +22,14 @@ from pilothouse.domain import HORIZONS_SECONDS, Phase, Power, Snapshot
 from pilothouse.features.core import CORE
 from pilothouse.features.familiarity import Familiarity, Range, summary
 from pilothouse.features.live import NODE, WINDOW_SECONDS, LiveHistory, node_failures, pod_failures
+from pilothouse.journal import Journal
 from pilothouse.learn.evaluate import metrics
 from pilothouse.learn.train.boosting import Boost, fit
 from pilothouse.predict.calibration import Calibration, isotonic
 from pilothouse.predict.learned import RiskArtifact, RiskPart
+from pilothouse.run import Runner
 from pilothouse.scenarios import load as load_scenario
+from pilothouse.settings import RunSettings, ScoreSettings, Settings
 from pilothouse.sim.cluster import SimCluster
 
 UNKNOWN = -1
@@ -124,7 +130,8 @@ def collect(
     # Seeds outside, scenarios inside: every part of a split by run then sees every scenario.
     plans = [(s, seed) for seed in recipe.seeds for s in recipe.scenarios]
     for number, (scenario, seed) in enumerate(plans):
-        snapshots = _run(scenario, seed, recipe)
+        acted = (number + number // len(recipe.scenarios)) % 2 == 1
+        snapshots = (_acted if acted else _run)(scenario, seed, recipe)
         nodes, pods, (failures, seen, end) = watch(snapshots, recipe.every)
         dice = np.random.default_rng([seed, number])
         for part in nodes:
@@ -141,6 +148,25 @@ def _run(scenario: str, seed: int, recipe: Recipe) -> Iterator[Snapshot]:
     for _ in range(recipe.cycles):
         cluster.advance(recipe.cycle_seconds)
         yield cluster.observe()
+
+
+def _acted(scenario: str, seed: int, recipe: Recipe) -> Iterator[Snapshot]:
+    """A run under the loop, agents enforcing, with the transparent forecaster."""
+    settings = Settings(
+        run=RunSettings(
+            scenario=scenario,
+            seed=seed,
+            cycle_seconds=recipe.cycle_seconds,
+            interval_wall_seconds=0.0,
+        ),
+        score=ScoreSettings(forks=False),
+    )
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Journal.open(Path(folder) / "run.db", settings=settings.journal) as journal,
+    ):
+        for report in Runner(settings=settings, journal=journal).cycles(recipe.cycles):
+            yield report.turn.snapshot
 
 
 def _keep(
@@ -173,6 +199,34 @@ def train(
     """Collect, fit, calibrate and judge; the card carries the figures."""
     recipe = recipe or Recipe()
     node_rows, pod_rows, summaries = collect(recipe, progress)
+    return assemble(
+        node_rows,
+        pod_rows,
+        summaries,
+        name=name,
+        miss_over_action=recipe.miss_over_action,
+        card={
+            "trained_on": {
+                "scenarios": list(recipe.scenarios),
+                "seeds": list(recipe.seeds),
+                "cycles": recipe.cycles,
+                "cycle_seconds": recipe.cycle_seconds,
+            },
+            "command": f"pilothouse train risk --seeds {len(recipe.seeds)}",
+        },
+    )
+
+
+def assemble(
+    node_rows: Rows,
+    pod_rows: Rows,
+    summaries: NDArray[np.float64],
+    *,
+    name: str,
+    card: dict[str, Any],
+    miss_over_action: float = 4.0,
+) -> RiskArtifact:
+    """Fit, calibrate and judge both parts."""
     nodes, node_card = _fit_part(node_rows, NODE, NODE_BOOST)
     pods, pod_card = _fit_part(pod_rows, CORE, POD_BOOST)
     return RiskArtifact(
@@ -181,15 +235,9 @@ def train(
         nodes=nodes,
         familiarity=Familiarity.of(summaries),
         window_seconds=WINDOW_SECONDS,
-        thresholds=thresholds(recipe.miss_over_action),
+        thresholds=thresholds(miss_over_action),
         card={
-            "trained_on": {
-                "scenarios": list(recipe.scenarios),
-                "seeds": list(recipe.seeds),
-                "cycles": recipe.cycles,
-                "cycle_seconds": recipe.cycle_seconds,
-            },
-            "command": "pilothouse train risk --simulated",
+            **card,
             "nodes": node_card,
             "pods": pod_card,
             "not_for": "other clusters without training on their own journal",
@@ -211,9 +259,7 @@ def thresholds(miss_over_action: float) -> dict[str, float]:
     }
 
 
-def _fit_part(
-    rows: Rows, names: tuple[str, ...], boost: Boost
-) -> tuple[RiskPart, dict[str, Any]]:
+def _fit_part(rows: Rows, names: tuple[str, ...], boost: Boost) -> tuple[RiskPart, dict[str, Any]]:
     x, labels, run = rows.stacked()
     # Whole runs by turns: five to train, one to stop, two to calibrate, two to judge.
     turn = run % 10
