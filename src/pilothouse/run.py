@@ -84,6 +84,7 @@ class Runner:
         cluster: Backend | None = None,
         forecaster: Forecaster | None = None,
         agents: Sequence[Registration] | None = None,
+        prepared: Sequence[Stage] = (),
     ) -> None:
         settings = with_thresholds(settings)
         self.settings = settings
@@ -93,7 +94,7 @@ class Runner:
         self._switch = ControlFile(controls_path(journal.path))
         self._check = SelfCheck()
         self._seen: Snapshot | None = None
-        self.stages = _stages(self._forecaster.name)
+        self.stages = _stages(self._forecaster.name, prepared)
         self.findings_at_end: Sequence[Finding] = ()
         resume = journal.begin(_run_of(settings))
         self.run_id = (resume.run if resume else _run_of(settings)).run_id
@@ -241,13 +242,16 @@ def _run_of(settings: Settings) -> Run:
     )
 
 
-def _stages(forecaster: str) -> list[Stage]:
-    return [
+def _stages(forecaster: str, prepared: Sequence[Stage]) -> list[Stage]:
+    """The stages of a run; what was done before the loop takes the place of "disabled"."""
+    done = {stage.name: stage for stage in prepared}
+    usual = [
         Stage(name="forecasters", state="done", done=1, total=1, artifacts=(forecaster,)),
         Stage(name="tune", state="disabled", reason="not requested"),
         Stage(name="train", state="disabled", reason="not requested"),
         Stage(name="loop", state="pending"),
     ]
+    return [done.get(stage.name, stage) for stage in usual]
 
 
 def _settings_record(settings: Settings, forecaster: Forecaster, reason: str) -> SettingsChange:

@@ -13,6 +13,7 @@ import typer
 from pilothouse.cli.output import AsJson
 
 if TYPE_CHECKING:
+    from pilothouse.journal import Stage
     from pilothouse.cli.page import Page
     from pilothouse.run import Backend, Report, Runner
     from pilothouse.settings import Settings
@@ -31,6 +32,22 @@ def up(
     ] = None,
     no_serve: Annotated[bool, typer.Option("--no-serve", help="No page, no API.")] = False,
     port: Annotated[int | None, typer.Option(help="Of the page; 0 picks a free one.")] = None,
+    forecaster: Annotated[
+        str | None, typer.Option(help="ewma-trend, learned, or one you trained.")
+    ] = None,
+    train: Annotated[
+        bool, typer.Option("--train", help="Train a forecaster first, and use it.")
+    ] = False,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Tune the agents' thresholds first, and use them.")
+    ] = False,
+    trials: Annotated[int, typer.Option(min=1, help="Of --tune.")] = 10,
+    trace: Annotated[
+        str | None, typer.Option(help="Replay an imported dataset on the simulator.")
+    ] = None,
+    speed: Annotated[
+        float, typer.Option(min=0.001, help="Trace seconds per cluster second, with --trace.")
+    ] = 1.0,
     sim: Annotated[
         str | None, typer.Option(help="URL of a simulated cluster: pilothouse sim serve.")
     ] = None,
@@ -46,15 +63,33 @@ def up(
         "run.seed": seed,
         "run.interval_wall_seconds": interval,
         "serve.port": port,
+        "forecast.forecaster": forecaster,
     }
     settings = with_overrides(
         load(config) if config else Settings(),
         {key: value for key, value in given.items() if value is not None},
     )
+    prepared: tuple[Stage, ...] = ()
+    if train or tune:
+        from pilothouse.cli.stages import prepare
+
+        settings, prepared = prepare(settings, train=train, tune=tune, trials=trials)
+    if trace is not None:
+        from pilothouse.cli.stages import from_trace
+
+        settings = from_trace(settings, trace, speed)
     path = journal or default_journal(settings.run.scenario, settings.run.seed)
     if journal is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-    _run(settings, path, cycles=cycles, serve=not no_serve, sim=sim, as_json=as_json)
+    _run(
+        settings,
+        path,
+        cycles=cycles,
+        serve=not no_serve,
+        sim=sim,
+        as_json=as_json,
+        prepared=prepared,
+    )
 
 
 def _run(
@@ -65,6 +100,7 @@ def _run(
     serve: bool,
     sim: str | None,
     as_json: bool,
+    prepared: tuple[Stage, ...] = (),
 ) -> None:
     from contextlib import ExitStack
 
@@ -76,7 +112,9 @@ def _run(
     with ExitStack() as stack:
         page = stack.enter_context(_page(settings)) if serve else None
         journal = stack.enter_context(Journal.open(path, settings=settings.journal))
-        runner = Runner(settings=settings, journal=journal, cluster=_remote(sim))
+        runner = Runner(
+            settings=settings, journal=journal, cluster=_remote(sim), prepared=prepared
+        )
         if page is not None:
             typer.echo(f"Page     {page.open(runner)}")
         typer.echo(f"Journal  {path}")

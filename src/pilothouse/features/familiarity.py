@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pilothouse.domain import Phase, Power, Snapshot, WorkloadKind
 
 Floats = NDArray[np.float64]
+ANY = 1e12
 WIDEN = 0.15  # of the range seen, on both sides
 
 SUMMARY = (
@@ -43,8 +44,9 @@ def summary(snapshot: Snapshot) -> Floats:
         return np.full(len(SUMMARY), np.nan)
     cpu = nodes.cpu_capacity_millicores[awake].astype(float)
     memory = nodes.memory_capacity_mib[awake].astype(float)
-    cores = cpu / 1000
-    per_core = memory / np.maximum(cores, 1e-3)
+    # Sizes of all machines, asleep or not: a machine that sleeps does not make others strange.
+    cores = nodes.cpu_capacity_millicores / 1000
+    per_core = nodes.memory_capacity_mib / np.maximum(cores, 1e-3)
     service = workloads.kind == WorkloadKind.SERVICE
     load = float(workloads.load_permille[service].mean()) / 1000 if service.any() else np.nan
     request = np.maximum(pods.cpu_request_millicores[running], 1)
@@ -76,7 +78,11 @@ class Familiarity:
     def of(cls, summaries: Floats) -> Familiarity:
         low, high = np.nanmin(summaries, axis=0), np.nanmax(summaries, axis=0)
         room = WIDEN * (high - low) + 0.02 * np.abs(high)
-        return cls(low=low - room, high=high + room)
+        low, high = low - room, high + room
+        # A largest that is small, or a smallest that is large, is nothing strange.
+        low[[n.startswith("largest") for n in SUMMARY]] = -ANY
+        high[[n.startswith("smallest") for n in SUMMARY]] = ANY
+        return cls(low=low, high=high)
 
     def complaint(self, values: Floats) -> str | None:
         """What is unlike training, or None."""

@@ -116,6 +116,8 @@ def baselines() -> list[Candidate]:
     return [
         Candidate("four static features, boosted", STATIC, "trees", by_job=False),
         Candidate("four static features, logistic", STATIC, "logistic", by_job=False),
+        Candidate("logistic regression, all features", (*CORE, *TRACE_ONLY), "logistic",
+                  by_job=False),
         Candidate("usage only, logistic", [n for n in CORE if n not in HISTORY], "logistic",
                   by_job=False),
         Candidate("usage only, boosted", [n for n in CORE if n not in HISTORY], "trees",
