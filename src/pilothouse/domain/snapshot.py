@@ -139,6 +139,7 @@ class WorkloadTable:
     replicas_ready: Ints
     min_available: Ints  # the disruption budget's floor
     autoscaled: Ints  # 1 when an HPA owns the replica count
+    replicas_floor: Ints  # the HPA's minimum, 0 where there is none
     latency_ms: Ints  # observed p95, 0 for batch
     latency_objective_ms: Ints  # 0: none
     load_permille: Ints  # offered CPU work per baseline replica request; 1000 fills it

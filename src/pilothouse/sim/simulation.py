@@ -278,7 +278,7 @@ def _build(plans: tuple[Blueprint, ...], slots: int, node_rows: int) -> State:
         workloads=max(len(p.workload_names) for p in plans),
         spaces=max(len(p.namespace_names) for p in plans),
         zones=max(len(p.zone_names) for p in plans),
-        slots=max(slots, wanted + wanted // 8 + 32),
+        slots=max(slots, wanted + wanted // 64 + 32),
     )
     for cluster, plan in enumerate(plans):
         _fill_cluster(s, cluster, plan)
