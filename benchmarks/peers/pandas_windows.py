@@ -20,7 +20,8 @@ HOURS = 300 / 3600
 
 def read(dataset: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     usage = pd.read_parquet(
-        dataset / "usage", columns=["job", "instance", "start_us", "end_us", "cpu_mean", "memory_mean"]
+        dataset / "usage",
+        columns=["job", "instance", "start_us", "end_us", "cpu_mean", "memory_mean"],
     )
     events = pd.read_parquet(
         dataset / "events",

@@ -135,8 +135,13 @@ def same_output(dataset: Path) -> None:
         both = made.join(other, on=keys, how="inner", suffix="_peer")
         assert len(both) == len(made) > 0
         for column in pandas_windows.COLUMNS:
-            left, right = both[column].to_numpy(), both[f"{column}_peer"].fill_null(np.nan).to_numpy()
-            np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-3, err_msg=f"{name} {column}")
+            left, right = (
+                both[column].to_numpy(),
+                both[f"{column}_peer"].fill_null(np.nan).to_numpy(),
+            )
+            np.testing.assert_allclose(
+                left, right, rtol=1e-3, atol=1e-3, err_msg=f"{name} {column}"
+            )
         known = both.filter(pl.col("label_3600") >= 0)
         assert (known["label_3600"].cast(pl.Boolean) == known["fails"]).all(), name
 

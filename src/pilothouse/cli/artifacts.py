@@ -33,7 +33,7 @@ def list_(as_json: AsJson = False) -> None:
     if not found:
         typer.echo("There are no artefacts yet. Start with: pilothouse traces import")
         return
-    rows = [("folder", "name", "kind", "track", "files", "MiB")]
+    rows: list[tuple[str, ...]] = [("folder", "name", "kind", "track", "files", "MiB")]
     for path, m in found:
         size = f"{sum(part.bytes for part in m.files) / 2**20:.1f}"
         rows.append((path.parent.name, path.name, m.kind, m.track, str(len(m.files)), size))

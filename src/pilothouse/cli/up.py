@@ -13,8 +13,8 @@ import typer
 from pilothouse.cli.output import AsJson
 
 if TYPE_CHECKING:
-    from pilothouse.journal import Stage
     from pilothouse.cli.page import Page
+    from pilothouse.journal import Stage
     from pilothouse.run import Backend, Report, Runner
     from pilothouse.settings import Settings
 
@@ -112,9 +112,7 @@ def _run(
     with ExitStack() as stack:
         page = stack.enter_context(_page(settings)) if serve else None
         journal = stack.enter_context(Journal.open(path, settings=settings.journal))
-        runner = Runner(
-            settings=settings, journal=journal, cluster=_remote(sim), prepared=prepared
-        )
+        runner = Runner(settings=settings, journal=journal, cluster=_remote(sim), prepared=prepared)
         if page is not None:
             typer.echo(f"Page     {page.open(runner)}")
         typer.echo(f"Journal  {path}")

@@ -85,7 +85,7 @@ class Ring:
         return out
 
     def newest(self, column: int) -> Column:
-        return self.values[column, :, self.head]
+        return np.asarray(self.values[column, :, self.head], np.float32)
 
     def windows(self, column: int, length: int) -> Matrix:
         """(rows, LAGS) means of consecutive stretches of ``length`` samples, newest first."""
@@ -336,7 +336,7 @@ def node_failures(before: Snapshot, now: Snapshot) -> NDArray[np.intp]:
 
 
 def _newly(
-    uid_before: Uids, before: NDArray[np.generic], uid: Uids, now: NDArray[np.generic]
+    uid_before: Uids, before: NDArray[np.int32], uid: Uids, now: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
     """Where a counter rose for a row that was there before."""
     if not len(uid_before):

@@ -33,7 +33,8 @@ SCHEMA = 1
 SHIPPED = "harbor.json"
 EXPLAINED_PERMILLE = 50  # rows below this risk become nobody's proposal
 MOST_EXPLAINED = 12
-COMPLETE_PERMILLE = 950
+COMPLETE_PERMILLE = 700  # a fifth of the nodes may be down; a missing source is another matter
+STALE_SHARE = 0.3
 Matrix = NDArray[np.float32]
 Grid = NDArray[np.int32]
 
@@ -183,15 +184,20 @@ class Learned:
         )
 
     def _cannot_know(self, snapshot: Snapshot) -> str | None:
-        s = self._settings
         for source in snapshot.sources:
-            if source.age_seconds > s.stale_seconds:
-                return f"{source.name} is {source.age_seconds} s old (limit {s.stale_seconds} s)"
             if source.completeness_permille < COMPLETE_PERMILLE:
                 return (
                     f"{source.name} has {source.completeness_permille / 10:g} % of its samples "
                     f"(needs {COMPLETE_PERMILLE / 10:g} %)"
                 )
+        # A dead node's numbers age without end; that is one row's matter, not the source's.
+        ready = snapshot.nodes.ready == 1
+        limit = self._settings.stale_seconds
+        stale = ready & (snapshot.nodes.age_seconds > limit)
+        if stale.sum() > STALE_SHARE * max(int(ready.sum()), 1):
+            return (
+                f"usage of {int(stale.sum())} of {int(ready.sum())} nodes is older than {limit} s"
+            )
         if self.artifact.familiarity is None:
             return None
         return self.artifact.familiarity.complaint(summary(snapshot))

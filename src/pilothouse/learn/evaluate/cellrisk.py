@@ -223,7 +223,8 @@ def _figures(
     horizon: int,
 ) -> dict[str, Any]:
     chosen = {c: max(inside[c], key=lambda name: np.mean(inside[c][name])) for c in cells}
-    per_cell, ours = [], {}
+    per_cell: list[dict[str, Any]] = []
+    ours: dict[str, Floats] = {}
     for cell in cells:
         test = np.flatnonzero(case.cell == cell)
         y = case.outcome[test]

@@ -169,7 +169,7 @@ def _quantile(
     boost: Boost,
     progress: Callable[[str], None],
 ) -> dict[str, Any]:
-    horizons = []
+    horizons: list[dict[str, Any]] = []
     for steps in HORIZON_STEPS:
         progress(f"p{100 * quantile:g}, {5 * steps} min")
         data = {name: _rows(series, points, steps) for name, points in parts.items()}

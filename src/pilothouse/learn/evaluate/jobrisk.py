@@ -76,7 +76,7 @@ def _figures(
     y: NDArray[np.float32],
 ) -> dict[str, Any]:
     outcome = y[test]
-    rivals = {
+    rivals: dict[str, NDArray[Any]] = {
         "per logical name": rows.column("name_failed_share")[test],
         "per user": rows.column("user_failed_share")[test],
         "logistic regression": _logistic(rows, parts["train"], test, y),

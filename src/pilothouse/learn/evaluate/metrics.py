@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Vector = NDArray[np.generic]
+Numbers = NDArray[np.floating]
 RESAMPLES = 300
 
 
@@ -93,7 +94,7 @@ def at_budgets(
     return out
 
 
-def pinball(actual: Floats, forecast: Floats, quantile: float) -> float:
+def pinball(actual: Numbers, forecast: Numbers, quantile: float) -> float:
     error = actual - forecast
     return float(np.mean(np.maximum(quantile * error, (quantile - 1) * error)))
 

@@ -8,6 +8,7 @@ wherever it runs. Agents are tuned on some simulator seeds and reported on other
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -194,7 +195,7 @@ def _spread(objective: Objective, ray: str | None) -> Callable[[list[Parameters]
     from pilothouse.learn.extras import need
 
     need("ray")
-    import ray as cluster
+    cluster = importlib.import_module("ray")
 
     cluster.init(address=ray, ignore_reinit_error=True, log_to_driver=False)
     remote = cluster.remote(objective)
