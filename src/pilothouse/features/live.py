@@ -101,7 +101,9 @@ class Ring:
     def highest(self, column: int, length: int) -> Column:
         order = (self.head - np.arange(length)) % self._samples
         stretch = self.values[column][:, order]
-        return np.where(np.isfinite(stretch), stretch, -np.inf).max(axis=1).astype(np.float32)
+        known = np.isfinite(stretch)
+        highest = np.where(known, stretch, -np.inf).max(axis=1)
+        return np.asarray(np.where(known.any(axis=1), highest, np.nan), np.float32)
 
 
 @dataclass(slots=True)

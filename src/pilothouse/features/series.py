@@ -44,7 +44,8 @@ def level_of(recent: Matrix, far: Matrix) -> NDArray[np.float32]:
     both = np.concatenate([recent, far], axis=1)
     known = np.isfinite(both)
     total = np.where(known, both, np.float32(0)).sum(axis=1)
-    return np.maximum(total / np.maximum(known.sum(axis=1), 1), 1e-6).astype(np.float32)
+    mean = total / np.maximum(known.sum(axis=1), 1)
+    return np.asarray(np.maximum(mean, 1e-6), np.float32)
 
 
 def demand_features(

@@ -117,7 +117,7 @@ class Ensemble:
         right = (values >= self.threshold[..., None]) | (absent & ~self.missing_left[..., None])
         goes = right[:, paths.nodes] == paths.rights[None, :, :, None]
         goes = goes.reshape(len(paths.value), self.depth, len(rows))
-        followed = np.ones_like(goes)
+        followed: NDArray[np.bool_] = np.ones_like(goes)
         every = np.arange(len(paths.value))
         for level in range(self.depth):
             place = paths.slot[:, level]
