@@ -72,7 +72,8 @@ def risk_objective(dataset: str) -> Objective:
     def objective(parameters: Parameters) -> float:
         weight = case.job_weight(train)
         made = fit(x[train], case.outcome[train], boosted(parameters), weight=weight)
-        return metrics.average_precision(case.outcome[held], made.margin(x[held]))
+        value = metrics.average_precision(case.outcome[held], made.margin(x[held]))
+        return 0.0 if np.isnan(value) else value  # no failure was set aside: nothing to rank
 
     return objective
 
