@@ -39,14 +39,6 @@ def prepare(usage: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def _slope(values: np.ndarray) -> float:
-    y = values[::-1]
-    x = -np.arange(len(y)) * HOURS
-    off = x - x.mean()
-    bottom = (off * off).sum()
-    return float((off * (y - y.mean())).sum() / bottom) if bottom > 0 else 0.0
-
-
 def idiomatic(dataset: Path) -> pd.DataFrame:
     """groupby, shift and rolling, one call per column."""
     usage, events = read(dataset)
@@ -58,9 +50,13 @@ def idiomatic(dataset: Path) -> pd.DataFrame:
     frame["cpu_mean"] = rolling.mean().to_numpy()
     frame["cpu_spread"] = rolling.std(ddof=0).to_numpy()
     frame["cpu_highest"] = rolling.max().to_numpy()
-    frame["memory_slope"] = (
-        groups["memory"].rolling(LAGS, min_periods=1).apply(_slope, raw=True).to_numpy()
-    )
+    frame["k"] = groups.cumcount().astype(float)
+    frame["ky"], frame["kk"] = frame["k"] * frame["memory"], frame["k"] * frame["k"]
+    means = frame.groupby(KEYS, sort=False)[["k", "memory", "ky", "kk"]]
+    means = means.rolling(LAGS, min_periods=1).mean().reset_index(drop=True)
+    top = means["ky"] - means["k"] * means["memory"]
+    bottom = means["kk"] - means["k"] * means["k"]
+    frame["memory_slope"] = (top / bottom.where(bottom > 1e-9)).fillna(0.0) / HOURS
     return label(frame, events)
 
 
