@@ -8,6 +8,9 @@
     │   ├── MissingFile
     │   ├── PortInUse
     │   ├── LabUnavailable     this machine or what is on it cannot hold a lab
+    │   ├── MissingExtra       a library of an optional extra is not installed
+    │   ├── TraceUnreadable    a trace file is not what its reader expects
+    │   ├── ArtifactBroken     an artefact is incomplete, altered or of another schema
     │   └── JournalMismatch    the journal belongs to another run
     ├── JournalError           the record cannot be written or trusted
     │   ├── JournalUnwritable  full, read-only or broken disk: nothing may act
@@ -64,6 +67,18 @@ class PortInUse(UserError):
 
 class LabUnavailable(UserError):
     """This machine cannot hold a lab, or holds something that is in its way."""
+
+
+class MissingExtra(UserError):
+    """A library of an optional extra is not installed; the message says how to get it."""
+
+
+class TraceUnreadable(UserError):
+    """A trace file cannot be read as what it should be; the message names file and row."""
+
+
+class ArtifactBroken(UserError):
+    """An artefact is missing a part, was altered, or follows a schema this build does not know."""
 
 
 class JournalMismatch(UserError):

@@ -18,6 +18,15 @@ def home() -> Path:
     return Path(os.environ.get("PILOTHOUSE_HOME") or Path.home() / ".pilothouse")
 
 
+def folder(kind: str) -> Path:
+    """One of the home's folders: raw, processed, models, reports, runtime or config.
+
+    Raw and processed traces are large; ``PILOTHOUSE_RAW`` and ``PILOTHOUSE_PROCESSED`` move them.
+    """
+    moved = os.environ.get(f"PILOTHOUSE_{kind.upper()}") if kind in ("raw", "processed") else None
+    return Path(moved) if moved else home() / kind
+
+
 def default_journal(scenario: str, seed: int) -> Path:
     """The journal of a run that names none."""
     return home() / "runtime" / f"{Path(scenario).stem}-{seed}.db"

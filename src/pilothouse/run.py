@@ -35,8 +35,7 @@ from pilothouse.journal import (
     Stage,
 )
 from pilothouse.loop import Cluster, Loop, Turn
-from pilothouse.predict import Forecaster
-from pilothouse.predict.baseline import EwmaTrend
+from pilothouse.predict import Forecaster, forecaster_of, with_thresholds
 from pilothouse.propose.registry import Registration, default_agents
 from pilothouse.score import Scorer
 from pilothouse.score.selfcheck import Finding, SelfCheck, Stress
@@ -75,15 +74,17 @@ class Runner:
         cluster: Backend | None = None,
         forecaster: Forecaster | None = None,
         agents: Sequence[Registration] | None = None,
+        prepared: Sequence[Stage] = (),
     ) -> None:
+        settings = with_thresholds(settings)
         self.settings = settings
         self.journal = journal
-        self._forecaster = forecaster or EwmaTrend(settings.forecast)
+        self._forecaster = forecaster or forecaster_of(settings.forecast)
         self._agents = tuple(agents if agents is not None else default_agents(settings))
         self._switch = ControlFile(controls_path(journal.path))
         self._check = SelfCheck()
         self._seen: Snapshot | None = None
-        self.stages = _stages(self._forecaster.name)
+        self.stages = _stages(self._forecaster.name, prepared)
         self.findings_at_end: Sequence[Finding] = ()
         resume = journal.begin(_run_of(settings))
         self.run_id = (resume.run if resume else _run_of(settings)).run_id
@@ -232,13 +233,16 @@ def _run_of(settings: Settings) -> Run:
     )
 
 
-def _stages(forecaster: str) -> list[Stage]:
-    return [
+def _stages(forecaster: str, prepared: Sequence[Stage]) -> list[Stage]:
+    """The stages of a run; what was done before the loop takes the place of "disabled"."""
+    done = {stage.name: stage for stage in prepared}
+    usual = [
         Stage(name="forecasters", state="done", done=1, total=1, artifacts=(forecaster,)),
         Stage(name="tune", state="disabled", reason="not requested"),
         Stage(name="train", state="disabled", reason="not requested"),
         Stage(name="loop", state="pending"),
     ]
+    return [done.get(stage.name, stage) for stage in usual]
 
 
 def _settings_record(settings: Settings, forecaster: Forecaster, reason: str) -> SettingsChange:

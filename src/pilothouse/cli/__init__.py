@@ -15,7 +15,21 @@ from typing import Annotated
 
 import typer
 
-from pilothouse.cli import config, control, explain, journal, lab, scenarios, sim, up
+from pilothouse.cli import (
+    artifacts,
+    config,
+    control,
+    evaluate,
+    explain,
+    journal,
+    lab,
+    scenarios,
+    sim,
+    traces,
+    train,
+    tune,
+    up,
+)
 
 BUG_EXIT = 70
 
@@ -42,6 +56,11 @@ app.command("scenarios")(scenarios.scenarios)
 app.add_typer(config.app, name="config")
 app.add_typer(sim.app, name="sim")
 app.add_typer(lab.app, name="lab")
+app.add_typer(traces.app, name="traces")
+app.add_typer(artifacts.app, name="artifacts")
+app.add_typer(train.app, name="train")
+app.add_typer(evaluate.app, name="evaluate")
+app.add_typer(tune.app, name="tune")
 
 
 def _print_version(wanted: bool) -> None:

@@ -16,6 +16,7 @@ from pilothouse.cli.output import AsJson
 
 if TYPE_CHECKING:
     from pilothouse.cli.page import Page
+    from pilothouse.journal import Stage
     from pilothouse.run import Backend, Report, Runner
     from pilothouse.settings import Settings
 
@@ -35,6 +36,22 @@ def up(
     ] = None,
     no_serve: Annotated[bool, typer.Option("--no-serve", help="No page, no API.")] = False,
     port: Annotated[int | None, typer.Option(help="Of the page; 0 picks a free one.")] = None,
+    forecaster: Annotated[
+        str | None, typer.Option(help="ewma-trend, learned, or one you trained.")
+    ] = None,
+    train: Annotated[
+        bool, typer.Option("--train", help="Train a forecaster first, and use it.")
+    ] = False,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Tune the agents' thresholds first, and use them.")
+    ] = False,
+    trials: Annotated[int, typer.Option(min=1, help="Of --tune.")] = 10,
+    trace: Annotated[
+        str | None, typer.Option(help="Replay an imported dataset on the simulator.")
+    ] = None,
+    speed: Annotated[
+        float, typer.Option(min=0.001, help="Trace seconds per cluster second, with --trace.")
+    ] = 1.0,
     sim: Annotated[
         str | None, typer.Option(help="URL of a simulated cluster: pilothouse sim serve.")
     ] = None,
@@ -59,11 +76,21 @@ def up(
         "run.seed": seed,
         "run.interval_wall_seconds": interval,
         "serve.port": port,
+        "forecast.forecaster": forecaster,
     }
     settings = with_overrides(
         load(config) if config else Settings(),
         {key: value for key, value in given.items() if value is not None},
     )
+    prepared: tuple[Stage, ...] = ()
+    if train or tune:
+        from pilothouse.cli.stages import prepare
+
+        settings, prepared = prepare(settings, train=train, tune=tune, trials=trials)
+    if trace is not None:
+        from pilothouse.cli.stages import from_trace
+
+        settings = from_trace(settings, trace, speed)
     cluster: Backend | None = _remote(sim)
     watchers: list[Watcher] = []
     if kubeconfig is not None:
@@ -85,6 +112,7 @@ def up(
         cluster=cluster,
         watchers=watchers,
         as_json=as_json,
+        prepared=prepared,
     )
 
 
@@ -105,6 +133,7 @@ def _run(
     cluster: Backend | None,
     watchers: list[Watcher],
     as_json: bool,
+    prepared: tuple[Stage, ...] = (),
 ) -> None:
     from contextlib import ExitStack
 
@@ -120,7 +149,7 @@ def _run(
             stack.callback(cluster.close)
         page = stack.enter_context(_page(settings)) if serve else None
         journal = stack.enter_context(Journal.open(path, settings=settings.journal))
-        runner = Runner(settings=settings, journal=journal, cluster=cluster)
+        runner = Runner(settings=settings, journal=journal, cluster=cluster, prepared=prepared)
         if page is not None:
             typer.echo(f"Page     {page.open(runner)}")
             watchers = [page.show, *watchers]

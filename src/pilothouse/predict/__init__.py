@@ -8,10 +8,13 @@ a forecast is recorded and decided upon as the very same value.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 from pilothouse.domain import Forecast, Snapshot
 from pilothouse.predict.baseline import EwmaTrend
+from pilothouse.settings import ForecastSettings, SafetySettings, Settings
 
 
 class Forecaster(Protocol):
@@ -22,4 +25,40 @@ class Forecaster(Protocol):
     def predict(self, snapshot: Snapshot) -> Forecast: ...
 
 
-__all__ = ["EwmaTrend", "Forecaster"]
+def forecaster_of(settings: ForecastSettings) -> Forecaster:
+    """The forecaster the settings name: the transparent one, the shipped one, or a file."""
+    name = settings.forecaster
+    if name == EwmaTrend.name.partition("/")[0]:
+        return EwmaTrend(settings)
+    from pilothouse.predict.learned import Learned, load_artifact
+
+    path = None if name == "learned" else _trained(name)
+    return Learned(load_artifact(path), settings)
+
+
+def with_thresholds(settings: Settings) -> Settings:
+    """Safety's thresholds as the forecaster ships them, where a person has set none.
+
+    The transparent forecaster is not calibrated and keeps the defaults. A calibrated one derives
+    its thresholds from what a miss and a needless action cost.
+    """
+    forecaster = forecaster_of(settings.forecast)
+    shipped = getattr(forecaster, "thresholds", {})
+    defaults = SafetySettings()
+    unset = {
+        k: v for k, v in shipped.items() if getattr(settings.safety, k) == getattr(defaults, k)
+    }
+    return replace(settings, safety=replace(settings.safety, **unset)) if unset else settings
+
+
+def _trained(name: str) -> Path:
+    """A path as it is; a bare name is looked up among the trained forecasters of the home."""
+    from pilothouse.home import folder
+
+    given = Path(name)
+    if given.suffix == ".json" or given.exists():
+        return given
+    return folder("models") / name / "forecaster.json"
+
+
+__all__ = ["EwmaTrend", "Forecaster", "forecaster_of", "with_thresholds"]

@@ -117,6 +117,18 @@ class Stimulus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scripted:
+    """One stress at a stated time, as a replayed trace tells it."""
+
+    kind: StimulusKind
+    at_seconds: int
+    duration_seconds: int
+    magnitude: int
+    target: int = 0
+    """Which service or node, counted from 0 and around; meaningless for the whole cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Exerciser:
     """Deals stimuli from a shuffled deck, spread over ``deck_seconds``, then shuffles again."""
 
@@ -124,6 +136,8 @@ class Exerciser:
     warmup_seconds: int = 180
     """Quiet at the start of each deck."""
     stimuli: tuple[Stimulus, ...] = ()
+    script: tuple[Scripted, ...] = ()
+    """Instead of a deck: what happens when. After the last one it begins again."""
 
 
 Ranges = Literal["tuning", "held-out"]

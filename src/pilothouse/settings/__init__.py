@@ -57,7 +57,11 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastSettings:
-    """The transparent baseline forecaster."""
+    """Which forecaster, and the knobs of the transparent one."""
+
+    forecaster: str = "ewma-trend"
+    """``ewma-trend`` is transparent and knows nothing; ``learned`` ships with the package, trained
+    on the simulator; any other name is a forecaster you trained, or the path of its file."""
 
     level_half_life_seconds: Seconds = 60
     """How fast the level follows usage; one minute smooths scrape noise, keeps ramps."""

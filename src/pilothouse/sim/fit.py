@@ -2,8 +2,13 @@
 """How well a pod fits a node: the filters and scores of the scheduler, for many at once.
 
 Scores are LeastAllocated and BalancedAllocation, both 0..100 in integers (upstream computes the
-latter in floating point; ours rounds shares to per mille first). Room is an array of
-(.., columns, nodes) with the columns CPU, memory, what is requested of both, and zone.
+latter in floating point; ours rounds shares to per mille first). Both are quotients of something
+linear in what is requested, so a node is kept as four dividends over four divisors:
+
+    100 x free CPU, 100 x free memory, 1000 x requested CPU, 1000 x requested memory
+
+over its CPU and memory, and a pod as the four numbers it adds to them. Everything is a whole
+number in a double: divisions that are cut are exact, because operands are far below 2**53.
 """
 
 from __future__ import annotations
@@ -16,62 +21,63 @@ from numpy.typing import NDArray
 from pilothouse.sim.randomness import GOLDEN, SECOND
 from pilothouse.sim.state import I4, I8, U4, State
 
-CLOSED = -(1 << 30)  # the CPU of a node that takes no pods: it looks full
+CLOSED = -float(1 << 50)  # the free CPU of a node that takes no pods
 MISFIT = -float(1 << 33)  # stays below zero whatever tie-break is added
 SCALE = float(1 << 32)  # scores lie above the tie-break
 
-Scores: TypeAlias = NDArray[np.float64]
+Numbers: TypeAlias = NDArray[np.float64]
 
 
-def room_of(s: State, open_nodes: NDArray[np.bool_]) -> I4:
-    """(columns, nodes of all clusters); closed nodes have no room."""
-    columns = (s.n_cpu, s.n_memory, s.n_cpu_requested, s.n_memory_requested, s.n_zone)
-    room = np.stack([column[:-1] for column in columns])
-    room[0, ~open_nodes] = CLOSED
-    return room
+def room_of(s: State, open_nodes: NDArray[np.bool_]) -> tuple[Numbers, Numbers]:
+    """Dividends and divisors of all nodes, (4, nodes) each; closed nodes have no room."""
+    dividend, divisor = np.empty((4, s.nobody_node)), np.empty((4, s.nobody_node))
+    columns = ((s.n_cpu, s.n_cpu_requested), (s.n_memory, s.n_memory_requested))
+    for place, (whole, taken) in enumerate(columns):
+        divisor[place] = divisor[place + 2] = whole[:-1]
+        dividend[place + 2] = taken[:-1]
+        np.subtract(divisor[place], dividend[place + 2], out=dividend[place])
+    dividend[0:2] *= 100.0
+    dividend[2:4] *= 1000.0
+    dividend[0, ~open_nodes] = CLOSED
+    return dividend, divisor
 
 
-def score(both: I4, zone: I4, room: I4) -> Scores:
-    """Score of each node for each pod, times ``SCALE``; ``MISFIT`` where it does not fit.
+def ask_of(cpu: I4, memory: I4) -> Numbers:
+    """(pods, 4): what a pod adds to the dividends of the node that takes it."""
+    ask = np.stack((cpu, memory, cpu, memory), axis=1, dtype=np.float64)
+    ask *= (-100.0, -100.0, 1000.0, 1000.0)
+    return ask
 
-    ``both`` is (pods, 2), CPU and memory asked for; ``room`` is (pods, columns, nodes). Divisions
-    are made in doubles and cut: exact, because the operands are far below 2**53.
+
+def score(ask: Numbers, dividend: Numbers, divisor: Numbers) -> Numbers:
+    """Score of nodes for pods, times ``SCALE``, and ``MISFIT`` where requests do not fit.
+
+    ``ask`` is (pods, 4), the rest (pods, 4, nodes); gives (pods, nodes).
     """
-    capacity = room[:, 0:2]
-    after = room[:, 2:4] + both[:, :, None]
-    free = capacity - after
-    misfit = (free[:, 0] | free[:, 1]) < 0
-    if (zone >= 0).any():
-        misfit |= (zone[:, None] >= 0) & (room[:, 4] != zone[:, None])
-    whole = capacity.astype(np.float64)
-    left = free * 100.0
-    left /= whole
-    np.floor(left, out=left)
-    taken = after * 1000.0
-    taken /= whole
-    np.floor(taken, out=taken)
-    lean = np.abs(taken[:, 0] - taken[:, 1])
+    after = dividend + ask[:, :, None]
+    after /= divisor
+    np.floor(after, out=after)
+    least, lean = after[:, 0] + after[:, 1], after[:, 2] - after[:, 3]
+    least *= 0.5
+    np.floor(least, out=least)
+    np.abs(lean, out=lean)
     lean *= 0.05
-    total: Scores = left[:, 0] + left[:, 1]
-    total *= 0.5
-    np.floor(total, out=total)
-    total -= np.floor(lean, out=lean)
-    total += 100.0
-    total *= SCALE
-    total[misfit] = MISFIT
-    return total
+    np.floor(lean, out=lean)
+    least -= lean
+    least += 100.0
+    least *= SCALE
+    least[np.minimum(after[:, 0], after[:, 1]) < 0] = MISFIT
+    return least
 
 
-def score_one(cpu: int, memory: int, zone: int, cells: list[int]) -> float:
-    """The scalar twin of ``score``: one pod, one node's column of the room."""
-    whole_cpu, whole_memory, taken_cpu, taken_memory, node_zone = cells
-    cpu += taken_cpu
-    memory += taken_memory
-    if cpu > whole_cpu or memory > whole_memory or (zone >= 0 and zone != node_zone):
+def score_one(ask: list[float], dividend: list[float], divisor: list[float]) -> float:
+    """The scalar twin of ``score``: one pod on one node."""
+    cpu = (dividend[0] + ask[0]) // divisor[0]
+    memory = (dividend[1] + ask[1]) // divisor[1]
+    if cpu < 0 or memory < 0:
         return MISFIT
-    left = (whole_cpu - cpu) * 100 // whole_cpu + (whole_memory - memory) * 100 // whole_memory
-    lean = abs(cpu * 1000 // whole_cpu - memory * 1000 // whole_memory)
-    return SCALE * (left // 2 + 100 - lean // 20)
+    lean = (dividend[2] + ask[2]) // divisor[2] - (dividend[3] + ask[3]) // divisor[3]
+    return SCALE * ((cpu + memory) // 2 + 100 - abs(lean) // 20)
 
 
 def tie_word(key: U4, places: I8) -> U4:

@@ -47,11 +47,10 @@ def inflict(s: State, node: int, fault: int, ticks: int, height: int) -> None:
 def advance(s: State) -> None:
     """One tick of every machine."""
     _show_precursors(s)
-    failing = np.flatnonzero(s.n_fault != Fault.NONE)
+    failing = np.flatnonzero(s.n_fault)
     if len(failing):
         _advance_faults(s, failing)
-    late = np.flatnonzero(s.n_dead_tick + NOT_READY_TICKS == s.tick)
-    s.n_ready[late] = 0
+    s.n_ready[s.n_dead_tick == s.tick - NOT_READY_TICKS] = 0
     repaired = np.flatnonzero(s.n_repair_tick == s.tick)
     if len(repaired):
         s.n_repair_tick[repaired] = s.n_dead_tick[repaired] = NEVER

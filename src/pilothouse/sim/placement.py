@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from pilothouse.domain import Gate, PendingCause
 from pilothouse.sim import fit, pods, rounds
 from pilothouse.sim.blueprint import NOWHERE
-from pilothouse.sim.state import AWAKE, BOOTING, I4, I8, PENDING, State
+from pilothouse.sim.fit import Numbers
+from pilothouse.sim.state import AWAKE, BOOTING, I8, PENDING, State
 
 BINDINGS_PER_TICK = 50  # ten a second; clusters above 200 nodes bind a quarter of their node count
 ALL_NODES = 100  # clusters up to this size are searched whole
@@ -72,33 +73,37 @@ def _choose_by_sample(s: State, queue: I8, open_nodes: NDArray[np.bool_]) -> I8:
     room = fit.room_of(s, open_nodes)
     hopeless = np.zeros(s.nobody_work, dtype=np.bool_)
     work, avoids = s.work[queue], s.avoid[queue] >= 0
-    both = np.stack((s.cpu_request[queue], s.memory_request[queue]), axis=1)
+    ask = fit.ask_of(s.cpu_request[queue], s.memory_request[queue])
     chosen: I8 = np.full(len(queue), -1)
     for place, slot in enumerate(queue.tolist()):
         if hopeless[work[place]] and not avoids[place]:
             continue
-        node = _search(s, slot, both[place : place + 1], room)
+        node = _search(s, slot, ask[place : place + 1], room)
         if node < 0:
             hopeless[work[place]] |= not avoids[place]
             continue
-        room[2:4, node] += both[place]
+        room[0][:, node] += ask[place]
         chosen[place] = node
     return chosen
 
 
-def _search(s: State, slot: int, both: I4, room: I4) -> int:
+def _search(s: State, slot: int, ask: Numbers, room: tuple[Numbers, Numbers]) -> int:
     """The best of enough feasible nodes, looked at from where the last search ended; or -1."""
     cluster = int(s.home[slot])
     count = int(s.c_nodes[cluster])
     wanted, start = sample_size(count), int(s.c_sample[cluster])
     base, seen, found = cluster * s.nodes, 0, 0
     best, best_node = -1.0, -1
-    zone, key, avoid = s.w_zone[s.work[slot : slot + 1]], s.key[slot], int(s.avoid[slot]) - base
+    dividend, divisor = room
+    zone, key, avoid = int(s.w_zone[s.work[slot]]), s.key[slot], int(s.avoid[slot]) - base
     while seen < count and found < wanted:
         first = (start + seen) % count
         last = min(first + max(wanted, ALL_NODES), count, first + count - seen)
-        value = fit.score(both, zone, room[None, :, base + first : base + last])[0]
+        span = slice(base + first, base + last)
+        value = fit.score(ask, dividend[None, :, span], divisor[None, :, span])[0]
         value += fit.tie_word(key, np.arange(first, last))
+        if zone >= 0:
+            value[s.n_zone[span] != zone] = fit.MISFIT
         if first <= avoid < last:
             value[avoid - first] = fit.MISFIT
         feasible = np.flatnonzero(value >= 0)

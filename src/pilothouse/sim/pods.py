@@ -247,9 +247,9 @@ def open_gates(s: State) -> None:
     A scheduling gate is a field of each pod: opening a gate is one write per held pod, and whoever
     held them back paces those writes, or the release would be a surge of its own.
     """
-    held = np.flatnonzero(s.gated)
-    if not len(held):
+    if not s.gated.any():
         return
+    held = np.flatnonzero(s.gated)
     space = s.home[held] * s.spaces + s.w_space[s.work[held]]
     free = s.s_gate[space] != Gate.QUEUE
     held, space = held[free], space[free]

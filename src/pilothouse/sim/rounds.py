@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pilothouse.sim import fit
-from pilothouse.sim.state import I4, I8, State
+from pilothouse.sim.fit import Numbers
+from pilothouse.sim.state import I8, State
 
 FEW = 8  # clusters; with so few in a round, plain Python is faster than arrays
 
@@ -70,24 +71,30 @@ class _Board:
     """Scores by kind and node, kept true while room is taken."""
 
     def __init__(self, s: State, pods: I8, open_nodes: NDArray[np.bool_]) -> None:
-        room = fit.room_of(s, open_nodes).reshape(-1, s.batch, s.nodes)
-        self._room: I4 = room.swapaxes(0, 1)  # (clusters, columns, nodes)
-        self._owner = s.home[pods]  # of each kind: its cluster's row in the room
-        self.both: I4 = np.stack((s.cpu_request[pods], s.memory_request[pods]), axis=1)
-        self._zone = s.w_zone[s.work[pods]]
-        self.scores = fit.score(self.both, self._zone, self._room[self._owner])
+        shape = (4, s.batch, s.nodes)
+        dividend, divisor = (x.reshape(shape) for x in fit.room_of(s, open_nodes))
+        self._dividend, self._divisor = dividend.swapaxes(0, 1), divisor.swapaxes(0, 1)
+        self._owner = owner = s.home[pods]  # of each kind: its cluster's place in the room
+        self.ask = fit.ask_of(s.cpu_request[pods], s.memory_request[pods])
+        self.scores = fit.score(self.ask, self._dividend[owner], self._divisor[owner])
+        zone = s.w_zone[s.work[pods], None]
+        here = s.n_zone[:-1].reshape(s.batch, s.nodes)[owner]
+        self._elsewhere = (zone >= 0) & (here != zone)  # nodes that selectors rule out
+        self.scores[self._elsewhere] = fit.MISFIT
 
     def arrange(self, clusters: I8, batch: int) -> I8:
-        """Put these clusters first, in this order; returns the new number of each kind."""
+        """Keep these clusters, in this order, and their kinds; returns the kinds' new numbers."""
         place = np.full(batch, batch)
         place[clusters] = np.arange(len(clusters))
         owner = place[self._owner]
         order = np.argsort(owner, kind="stable")
-        self._room, self._owner = self._room[clusters], owner[order]
-        self.both, self._zone = self.both[order], self._zone[order]
-        self.scores = self.scores[order]
-        number = np.empty_like(order)
+        order = order[: np.count_nonzero(owner < batch)]
+        number = np.empty_like(owner)
         number[order] = np.arange(len(order))
+        self._owner, self.ask, self.scores = owner[order], self.ask[order], self.scores[order]
+        self._dividend, self._divisor = self._dividend[clusters], self._divisor[clusters]
+        self._elsewhere = self._elsewhere[order]
+        self._selective = bool(self._elsewhere.any())
         return number
 
     def kinds_of(self, clusters: list[int]) -> list[int]:
@@ -95,24 +102,28 @@ class _Board:
         kinds: list[int] = np.searchsorted(self._owner, clusters).tolist()
         return kinds
 
-    def take(self, node: I8, both: I4, kinds: int) -> None:
+    def take(self, node: I8, ask: Numbers, kinds: int) -> None:
         """Room of one node in each of the first clusters is taken; rescore the first kinds."""
-        self._room[np.arange(len(node)), 2:4, node] += both
+        self._dividend[np.arange(len(node)), :, node] += ask
         owner = self._owner[:kinds]
         at = node[owner]
-        cells = self._room[owner, :, at][:, :, None]
-        fresh = fit.score(self.both[:kinds], self._zone[:kinds], cells)
-        self.scores[np.arange(kinds), at] = fresh[:, 0]
+        dividend = self._dividend[owner, :, at][:, :, None]
+        divisor = self._divisor[owner, :, at][:, :, None]
+        fresh = fit.score(self.ask[:kinds], dividend, divisor)[:, 0]
+        every = np.arange(kinds)
+        if self._selective:
+            fresh[self._elsewhere[every, at]] = fit.MISFIT
+        self.scores[every, at] = fresh
 
-    def take_one(self, cluster: int, node: int, both: list[int], kinds: range) -> None:
+    def take_one(self, cluster: int, node: int, ask: list[float], kinds: range) -> None:
         """Room of one node is taken; rescore the kinds of its cluster."""
-        cells = self._room[cluster, :, node].tolist()
-        cells[2] += both[0]
-        cells[3] += both[1]
-        self._room[cluster, 2:4, node] = cells[2:4]
-        asks, zones = self.both[kinds.start : kinds.stop], self._zone[kinds.start : kinds.stop]
-        for kind, (cpu, memory), zone in zip(kinds, asks.tolist(), zones.tolist(), strict=True):
-            self.scores[kind, node] = fit.score_one(cpu, memory, zone, cells)
+        self._dividend[cluster, :, node] += ask
+        dividend = self._dividend[cluster, :, node].tolist()
+        divisor = self._divisor[cluster, :, node].tolist()
+        asks = self.ask[kinds.start : kinds.stop].tolist()
+        for kind, other in zip(kinds, asks, strict=True):
+            if not self._selective or not self._elsewhere[kind, node]:
+                self.scores[kind, node] = fit.score_one(other, dividend, divisor)
 
 
 class _Game:
@@ -122,7 +133,7 @@ class _Game:
         self._board, self._kind, self._nodes = board, kind, s.nodes
         self._first_row = clusters * s.nodes
         self._ties = fit.tie_word(s.key[slots][:, None], np.arange(s.nodes))
-        self._both = board.both[kind]
+        self._ask = board.ask[kind]
         self._avoid = s.avoid[slots]
         self._picky = bool((self._avoid >= 0).any())
         self.chosen: I8 = np.full(len(slots), -1)
@@ -148,13 +159,13 @@ class _Game:
         fits = value[np.arange(len(best)), best] >= 0
         self.chosen[span] = np.where(fits, first_row + best, -1)
         if kinds:
-            self._board.take(best, self._both[span] * fits[:, None], kinds)
+            self._board.take(best, self._ask[span] * fits[:, None], kinds)
 
     def _play_out(self, begin: int, sizes: list[int]) -> None:
         """The last rounds pod by pod: for a few clusters plain numbers beat arrays."""
         bounds = self._board.kinds_of(list(range(sizes[0] + 1)))
         places = [place for size in sizes for place in range(size)]
-        both, kind = self._both[begin:].tolist(), self._kind[begin:].tolist()
+        ask, kind = self._ask[begin:].tolist(), self._kind[begin:].tolist()
         first_row, avoid = self._first_row.tolist(), self._avoid[begin:].tolist()
         for i, place in enumerate(places):
             value = self._board.scores[kind[i]] + self._ties[begin + i]
@@ -164,4 +175,4 @@ class _Game:
             if value[best] >= 0:
                 self.chosen[begin + i] = first_row[place] + best
                 kinds = range(bounds[place], bounds[place + 1])
-                self._board.take_one(place, best, both[i], kinds)
+                self._board.take_one(place, best, ask[i], kinds)

@@ -179,7 +179,9 @@ class Simulation:
     def _exercise(self) -> None:
         s = self.state
         self._arriving[:] = 0
-        np.add.at(self._arriving, self._replay.due(s.tick), 1)
+        replayed = self._replay.due(s.tick)
+        if len(replayed):
+            np.add.at(self._arriving, replayed, 1)
         for cluster in np.flatnonzero(self._due <= s.tick).tolist():
             if self._decks[cluster].end_tick <= s.tick:
                 self._deal_again(cluster)
@@ -201,6 +203,8 @@ class Simulation:
         s = self.state
         row = cluster * s.workloads + event.target
         match event.op:
+            case Op.ARRIVE:  # nine of ten events
+                self._arriving[row] += event.value
             case Op.SURGE:
                 s.w_surge[row] = event.value
             case Op.DAMP:
@@ -213,8 +217,6 @@ class Simulation:
             case Op.FAULT:
                 node = cluster * s.nodes + event.target
                 machines.inflict(s, node, event.value, event.extra, event.more)
-            case Op.ARRIVE:
-                self._arriving[row] += event.value
 
     def _time_comes(self) -> None:
         s = self.state

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from pilothouse.scenarios import Stimulus, StimulusKind
+from pilothouse.scenarios import Scripted, Stimulus, StimulusKind
 from pilothouse.sim.blueprint import TICK_SECONDS, Blueprint
 from pilothouse.sim.randomness import Dice, Stream
 
@@ -80,6 +80,8 @@ def deal(plan: Blueprint, number: int, start_tick: int) -> Deck:
     """Deck ``number``, beginning at ``start_tick``."""
     exerciser = plan.scenario.exerciser
     dice = Dice(plan.seed, Stream.DECK, number)
+    if exerciser.script:
+        return _scripted(plan, dice, start_tick)
     span = exerciser.deck_seconds
     length = max(dice.between(span.low, span.high) // TICK_SECONDS, 1)
     cards = [i for i, s in enumerate(exerciser.stimuli) for _ in range(s.count)]
@@ -114,6 +116,40 @@ def deal(plan: Blueprint, number: int, start_tick: int) -> Deck:
     )
 
 
+def _scripted(plan: Blueprint, dice: Dice, start_tick: int) -> Deck:
+    """The whole script as one deck."""
+    exercises = [_told(plan, told, start_tick) for told in plan.scenario.exerciser.script]
+    exercises.sort(key=lambda x: x.start_tick)
+    primitives = [p for x in exercises for p in _SCRIPTS[x.kind](plan, x, dice, False)]
+    primitives.sort(key=lambda p: p[0])
+    events = tuple(
+        Event(tick=t, order=i, op=op, target=target, value=value, extra=extra, more=more)
+        for i, (t, op, target, value, extra, more) in enumerate(primitives)
+    )
+    return Deck(
+        start_tick=start_tick,
+        end_tick=max(x.end_tick for x in exercises) + 1,
+        events=events,
+        exercises=tuple(exercises),
+    )
+
+
+def _told(plan: Blueprint, told: Scripted, start_tick: int) -> Exercise:
+    start = start_tick + told.at_seconds // TICK_SECONDS
+    return Exercise(
+        kind=told.kind,
+        target=_counted(plan, told.kind, told.target),
+        start_tick=start,
+        end_tick=start + max(told.duration_seconds // TICK_SECONDS, 1),
+        magnitude=told.magnitude,
+    )
+
+
+def _counted(plan: Blueprint, kind: StimulusKind, number: int) -> int:
+    choices = _choices(plan, kind)
+    return choices[number % len(choices)] if choices else _fixed_row(plan, kind)
+
+
 _ON_SERVICE = {
     StimulusKind.MEMORY_GROWTH,
     StimulusKind.CPU_SATURATION,
@@ -139,21 +175,31 @@ def _draw(
 
 def _target(plan: Blueprint, kind: StimulusKind, dice: Dice, used: set[tuple[bool, int]]) -> int:
     """A row nobody was aimed at in this deck, as long as there is one."""
-    if kind in _ON_SERVICE:
-        choices = list(plan.services)
-    elif kind in _ON_NODE:
-        choices = [i for i, s in enumerate(plan.nodes["spare"].tolist()) if not s]
-    else:
-        return {
-            StimulusKind.QUEUE_SURGE: plan.surge_row,
-            StimulusKind.NOISY_NEIGHBOR: plan.noisy_row,
-            StimulusKind.UNSCHEDULABLE_SELECTOR: plan.selector_row,
-        }.get(kind, -1)
+    choices = _choices(plan, kind)
+    if not choices:
+        return _fixed_row(plan, kind)
     side = kind in _ON_NODE
     fresh = [row for row in choices if (side, row) not in used] or choices
     row = fresh[dice.between(0, len(fresh) - 1)]
     used.add((side, row))
     return row
+
+
+def _choices(plan: Blueprint, kind: StimulusKind) -> list[int]:
+    """Rows a stimulus may be aimed at; none where it has a fixed row or the whole cluster."""
+    if kind in _ON_SERVICE:
+        return list(plan.services)
+    if kind in _ON_NODE:
+        return [i for i, s in enumerate(plan.nodes["spare"].tolist()) if not s]
+    return []
+
+
+def _fixed_row(plan: Blueprint, kind: StimulusKind) -> int:
+    return {
+        StimulusKind.QUEUE_SURGE: plan.surge_row,
+        StimulusKind.NOISY_NEIGHBOR: plan.noisy_row,
+        StimulusKind.UNSCHEDULABLE_SELECTOR: plan.selector_row,
+    }.get(kind, -1)
 
 
 def _damp(plan: Blueprint, x: Exercise, dice: Dice, alarm: bool) -> list[Primitive]:

@@ -72,20 +72,26 @@ def offer_load(s: State) -> None:
     tell_time(s)
     s.c_damp_now += (s.c_damp - s.c_damp_now) >> 2
     s.w_surge_now += (s.w_surge - s.w_surge_now) >> 2
-    rows = s.nobody_work
-    by_cluster = s.w_home[:rows]
-    phase = (s.c_day[by_cluster] + s.w_phase[:rows]) % 1000
-    trough, peak = s.w_trough[:rows], s.w_peak[:rows]
-    level = trough + (peak - trough) * _DAY[phase] // 1000
-    level = level * _wobble(s, by_cluster) // 1000
-    level = level * s.c_damp_now[by_cluster] // 1000
-    full = s.w_baseline[:rows] * s.w_cpu_request[:rows]
-    per_mille = np.maximum(level, s.w_surge_now[:rows])
-    s.w_load[:rows] = full.astype(np.int64) * per_mille // 1000
+    phase = s.c_day[:, None] + _by_cluster(s, s.w_phase)
+    np.remainder(phase, 1000, out=phase)
+    trough, peak = _by_cluster(s, s.w_trough), _by_cluster(s, s.w_peak)
+    level = trough + (peak - trough) * _DAY.take(phase) // 1000
+    level *= _wobble(s)
+    level //= 1000
+    level *= s.c_damp_now[:, None]
+    level //= 1000
+    np.maximum(level, _by_cluster(s, s.w_surge_now), out=level)
+    full = _by_cluster(s, s.w_baseline) * _by_cluster(s, s.w_cpu_request)
+    _by_cluster(s, s.w_load)[:] = full.astype(np.int64) * level // 1000
 
 
-def _wobble(s: State, by_cluster: I8) -> I4:
-    """Per mille around 1000: slow noise, and now and then a burst of a minute."""
+def _by_cluster(s: State, column: I4) -> I4:
+    """A workload column as (batch, workloads), so that it meets cluster columns without copies."""
+    return column[: s.nobody_work].reshape(s.batch, s.workloads)
+
+
+def _wobble(s: State) -> I4:
+    """Per mille around 1000, (batch, workloads): slow noise, and now and then a burst."""
     step, part = divmod(s.tick, NOISE_TICKS)
     if step != s.w_wobble_step[0]:
         # Points a minute apart and the luck of that minute are kept until the next one.
@@ -93,12 +99,11 @@ def _wobble(s: State, by_cluster: I8) -> I4:
         s.w_before[:] = draws(s.w_key, step) >> np.uint32(22)
         s.w_after[:] = draws(s.w_key, step + 1) >> np.uint32(22)
         s.w_luck[:] = (draws(s.w_burst_key, step) >> np.uint32(12)).astype(np.int32) * 125 >> 17
-    rows = slice(0, s.nobody_work)
-    before = s.w_before[rows]
-    line = before + (s.w_after[rows] - before) * part // NOISE_TICKS  # 0..1023
-    noise = 1000 + (line - 512) * s.c_noise[by_cluster] // 512
-    burst = s.w_luck[rows] < s.c_burst[by_cluster]
-    return np.where(burst, noise * s.c_burst_level[by_cluster] // 1000, noise)
+    before = _by_cluster(s, s.w_before)
+    line = before + (_by_cluster(s, s.w_after) - before) * part // NOISE_TICKS  # 0..1023
+    noise = 1000 + (line - 512) * s.c_noise[:, None] // 512
+    burst = _by_cluster(s, s.w_luck) < s.c_burst[:, None]
+    return np.where(burst, noise * s.c_burst_level[:, None] // 1000, noise)
 
 
 def arrivals(s: State) -> I4:
@@ -114,14 +119,13 @@ def arrivals(s: State) -> I4:
     rate = np.minimum(s.w_rate[rows] * level // 1_000_000, RATE_LEVELS - 1)
     word = draws(s.w_arrival_key[rows], s.tick)
     table = poisson_table()
-    count = np.zeros(len(rows), dtype=np.int32)
-    column = 0
-    more = word > table[rate, 0]
-    while more.any():
-        count += more
-        column += 1
-        more = word > table[rate, column] if column < table.shape[1] else np.zeros_like(more)
-    out[rows] = count
+    left = np.flatnonzero(word > table[rate, 0])
+    for column in range(1, table.shape[1] + 1):
+        if not len(left):
+            break
+        out[rows[left]] = column
+        if column < table.shape[1]:
+            left = left[word[left] > table[rate[left], column]]
     return out
 
 

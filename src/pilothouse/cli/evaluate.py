@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``pilothouse evaluate``: honest figures, with their baselines, as JSON and a page."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from pilothouse.cli.output import AsJson, print_json, progress
+
+app = typer.Typer(help="Judge forecasters.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def _group() -> None:
+    pass
+
+
+@app.command()
+def risk(
+    dataset: Annotated[str, typer.Option(help="A features artefact, or imported job events.")],
+    horizon: Annotated[int, typer.Option(min=1, help="Minutes ahead.")] = 60,
+    leak_check: Annotated[
+        bool, typer.Option("--leak-check", help="Also look for features that know the future.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Failure risk: one cell left out, or jobs at submission split by time."""
+    from pilothouse.learn.extras import need
+
+    need("polars", "xgboost")
+    from pilothouse.learn.evaluate import evaluating
+
+    with progress("Evaluating", quiet=as_json) as advance:
+        figures, path = evaluating.risk(
+            dataset, horizon_seconds=60 * horizon, leak_check=leak_check, progress=advance
+        )
+    _answer(figures, str(path), as_json)
+    if leak_check and not figures["leak_check"]["ok"]:
+        raise typer.Exit(1)
+
+
+@app.command()
+def demand(
+    dataset: Annotated[str, typer.Option(help="An imported machine-usage dataset.")],
+    what: Annotated[str, typer.Option(help="cpu or memory.")] = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Demand quantiles on unseen machines, later in time, against simple rivals."""
+    from pilothouse.errors import UnknownName
+    from pilothouse.learn.extras import need
+
+    need("polars", "xgboost")
+    from pilothouse.learn.evaluate import evaluating
+
+    if what not in ("cpu", "memory"):
+        raise UnknownName.among("resource", what, ("cpu", "memory"))
+    with progress("Evaluating", quiet=as_json) as advance:
+        figures, path = evaluating.demand(dataset, what=what, progress=advance)
+    _answer(figures, str(path), as_json)
+
+
+@app.command()
+def loop(
+    forecaster: Annotated[str, typer.Option(help="learned, or one you trained.")] = "learned",
+    seeds: Annotated[int, typer.Option(min=1)] = 20,
+    cycles: Annotated[int, typer.Option(min=10)] = 280,
+    scenario: Annotated[
+        list[str] | None, typer.Option(help="Repeatable; held-out ranges are drawn.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """A forecaster in the loop, paired with the transparent one on the same days."""
+    from pilothouse.learn.evaluate import inloop
+
+    total = 2 * seeds * len(scenario or inloop.NEW_FAMILIES)
+    with progress("Running", quiet=as_json, total=total) as advance:
+        figures = inloop.compare(
+            ("ewma-trend", forecaster),
+            scenarios=tuple(scenario or inloop.NEW_FAMILIES),
+            seeds=tuple(range(seeds)),
+            cycles=cycles,
+            progress=lambda done, total: advance(),
+        )
+    _answer(figures, "", as_json)
+
+
+def _answer(figures: dict[str, Any], path: str, as_json: bool) -> None:
+    if as_json:
+        print_json(figures)
+        return
+    for key, value in figures.items():
+        if isinstance(value, float):
+            typer.echo(f"{key:<34} {value:.4f}")
+        elif isinstance(value, (int, str)):
+            typer.echo(f"{key:<34} {value}")
+        elif isinstance(value, dict) and all(isinstance(v, (int, float)) for v in value.values()):
+            typer.echo(key)
+            for name, number in value.items():
+                typer.echo(f"  {name:<32} {number:.4f}")
+    if "leak_check" in figures:
+        typer.echo(f"Leak check  {figures['leak_check']['sentence']}")
+    if path:
+        typer.echo(f"Report  {path}")

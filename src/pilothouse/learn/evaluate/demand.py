@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much will a machine use? Quantiles, judged later in time and on machines never seen.
+
+Rivals get the same care: each simple forecast is widened by the quantile of its own residuals on
+the training part, absolute or relative to the level, whichever is better for it. The upper quantile
+is shifted by what a calibration part showed to be missing, so that its coverage is what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pilothouse.errors import TraceUnreadable
+from pilothouse.features.series import FAR, NAMES, STEPS, demand_features
+from pilothouse.learn.evaluate import metrics
+from pilothouse.learn.traces.importing import table
+from pilothouse.learn.train.boosting import Boost, fit
+from pilothouse.predict.trees import Ensemble
+
+Floats = NDArray[np.float32]
+QUANTILES = (0.5, 0.95)
+HORIZON_STEPS = (1, 3, 6, 12)  # 5, 15, 30 and 60 minutes of five-minute slots
+DAY_STEPS = 288
+BOOST = Boost(trees=150, depth=5, rate=0.1, least_weight=20, columns=0.7)
+HISTORY_STEPS = STEPS + FAR * STEPS // 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Machines by slots; NaN where nothing was measured."""
+
+    mean: Floats  # (machines, slots)
+    peak: Floats
+
+    @classmethod
+    def of(cls, dataset: Path, what: str = "cpu") -> Series:
+        rows = table(dataset, "machine_usage").collect()
+        if not len(rows):
+            raise TraceUnreadable(f"{dataset.name} has no machine usage. Import machine-usage.")
+        step = int((rows["end_us"] - rows["start_us"]).mode()[0])
+        machine = rows["machine"].rank("dense").cast(pl.Int64).to_numpy() - 1
+        slot = (rows["start_us"] // step).to_numpy()
+        slot = slot - slot.min()
+        shape = (int(machine.max()) + 1, int(slot.max()) + 1)
+        mean, peak = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
+        mean[machine, slot] = rows[f"{what}_mean"].to_numpy()
+        peak[machine, slot] = rows[f"{what}_max"].to_numpy()
+        return cls(mean=mean, peak=peak)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Points:
+    """Machines and slots to forecast from."""
+
+    machine: NDArray[np.int64]
+    slot: NDArray[np.int64]
+
+    @classmethod
+    def grid(cls, machines: NDArray[np.int64], first: int, last: int, every: int) -> Points:
+        slots = np.arange(max(first, HISTORY_STEPS), last, every)
+        return cls(machine=np.repeat(machines, len(slots)), slot=np.tile(slots, len(machines)))
+
+
+def features_at(series: Series, points: Points, steps: int) -> tuple[Floats, Floats]:
+    """Features and level, only from slots at or before each point's own."""
+    m, s = points.machine, points.slot
+    recent = np.stack([series.mean[m, s - k] for k in range(STEPS)], axis=1)
+    half = STEPS // 2
+    far = []
+    for block in range(FAR):
+        start = STEPS + block * half
+        values = np.stack([series.mean[m, s - start - k] for k in range(half)], axis=1)
+        far.append(_mean(values))
+    day = np.stack([_at(series, m, s - DAY_STEPS), _at(series, m, s - DAY_STEPS + steps)], axis=1)
+    return demand_features(recent, np.stack(far, axis=1), series.peak[m, s], day, steps)
+
+
+def _at(series: Series, machine: NDArray[np.int64], slot: NDArray[np.int64]) -> Floats:
+    inside = slot >= 0
+    return np.where(inside, series.mean[machine, np.maximum(slot, 0)], np.float32(np.nan))
+
+
+def _mean(values: Floats) -> Floats:
+    known = np.isfinite(values)
+    total = np.where(known, values, np.float32(0)).sum(axis=1)
+    count = known.sum(axis=1)
+    mean = total / np.maximum(count, 1)
+    return np.where(count > 0, mean, np.float32(np.nan)).astype(np.float32)
+
+
+def evaluate(
+    dataset: Path,
+    *,
+    what: str = "cpu",
+    boost: Boost = BOOST,
+    progress: Callable[[str], None] = lambda what: None,
+) -> dict[str, Any]:
+    """Train on some machines early, judge on others later."""
+    series = Series.of(dataset, what)
+    machines, slots = series.mean.shape
+    order = np.random.default_rng(0).permutation(machines)
+    known, unseen = np.sort(order[machines // 3 :]), np.sort(order[: machines // 3])
+    cut = {
+        name: int(slots * share) for name, share in (("stop", 0.5), ("fit", 0.55), ("test", 0.6))
+    }
+    gap = max(HORIZON_STEPS)  # the embargo: no target of one part lies in the next
+    parts = {
+        "train": Points.grid(known, HISTORY_STEPS, cut["stop"] - gap, 6),
+        "stop": Points.grid(known, cut["stop"], cut["fit"] - gap, 6),
+        "calibrate": Points.grid(known, cut["fit"], cut["test"] - gap, 3),
+        "test": Points.grid(unseen, cut["test"], slots - gap, 4),
+    }
+    out: dict[str, Any] = {
+        "track": f"demand per machine, {what}",
+        "rows": {name: len(points.slot) for name, points in parts.items()},
+        "machines": {"train": len(known), "test": len(unseen)},
+        "quantiles": {},
+    }
+    for quantile in QUANTILES:
+        out["quantiles"][f"p{100 * quantile:g}"] = _quantile(
+            series, parts, quantile, boost, progress
+        )
+    return out
+
+
+def train(
+    dataset: Path, *, boost: Boost = BOOST, progress: Callable[[str], None] = lambda what: None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Ensembles and shifts on all machines, and a card of what they were trained on."""
+    series = Series.of(dataset)
+    machines, slots = series.mean.shape
+    every = np.arange(machines)
+    cuts = (int(slots * 0.7), int(slots * 0.8))
+    gap = max(HORIZON_STEPS)
+    parts = {
+        "train": Points.grid(every, HISTORY_STEPS, cuts[0] - gap, 6),
+        "stop": Points.grid(every, cuts[0], cuts[1] - gap, 6),
+        "calibrate": Points.grid(every, cuts[1], slots - gap, 6),
+    }
+    made: dict[str, Any] = {}
+    for quantile in QUANTILES:
+        for steps in HORIZON_STEPS:
+            progress(f"p{100 * quantile:g}, {5 * steps} min")
+            data = {name: _rows(series, points, steps) for name, points in parts.items()}
+            ensemble = _fit(data, quantile, boost)
+            shift = _missing_width(ensemble, data["calibrate"], quantile)
+            key = f"p{100 * quantile:g}-{5 * steps}min"
+            made[key] = {"shift": shift, "ensemble": ensemble.to_dict()}
+    card = {
+        "trained_on": dataset.name,
+        "machines": machines,
+        "rows": len(parts["train"].slot),
+        "command": f"pilothouse train demand --dataset {dataset.name}",
+    }
+    return {"names": list(NAMES), "step_seconds": 300, "parts": made}, card
+
+
+def _quantile(
+    series: Series,
+    parts: dict[str, Points],
+    quantile: float,
+    boost: Boost,
+    progress: Callable[[str], None],
+) -> dict[str, Any]:
+    horizons: list[dict[str, Any]] = []
+    for steps in HORIZON_STEPS:
+        progress(f"p{100 * quantile:g}, {5 * steps} min")
+        data = {name: _rows(series, points, steps) for name, points in parts.items()}
+        ensemble = _fit(data, quantile, boost)
+        shift = _missing_width(ensemble, data["calibrate"], quantile)
+        x, level, actual, machine = data["test"]
+        forecast = _forecast(ensemble, x, level, shift)
+        rivals = _rivals(series, parts, steps, quantile, data)
+        over = actual <= forecast
+        horizons.append(
+            {
+                "minutes": 5 * steps,
+                "forecaster": metrics.pinball(actual, forecast, quantile),
+                "rivals": rivals,
+                "coverage": float(over.mean()),
+                "coverage_per_machine": [
+                    round(float(over[machine == m].mean()), 4) for m in np.unique(machine)
+                ],
+            }
+        )
+    names = list(horizons[0]["rivals"])
+    means = {n: float(np.mean([h["rivals"][n] for h in horizons])) for n in names}
+    ours = float(np.mean([h["forecaster"] for h in horizons]))
+    best = min(means, key=lambda n: means[n])
+    return {
+        "pinball": ours,
+        "rivals": means,
+        "best_rival": best,
+        "lower_by": 1 - ours / means[best],
+        "no_horizon_worse": all(h["forecaster"] <= min(h["rivals"].values()) for h in horizons),
+        "coverage": float(np.mean([h["coverage"] for h in horizons])),
+        "horizons": horizons,
+    }
+
+
+Data = tuple[Floats, Floats, Floats, NDArray[np.int64]]
+
+
+def _rows(series: Series, points: Points, steps: int) -> Data:
+    x, level = features_at(series, points, steps)
+    actual = series.mean[points.machine, points.slot + steps]
+    now = series.mean[points.machine, points.slot]
+    keep = np.isfinite(actual) & np.isfinite(now)
+    return x[keep], level[keep], actual[keep], points.machine[keep]
+
+
+def _fit(data: dict[str, Data], quantile: float, boost: Boost) -> Ensemble:
+    """The forecast is a change from the newest sample, in units of the level."""
+
+    def target(part: Data) -> Floats:
+        x, level, actual, _ = part
+        return np.asarray(actual / level - x[:, 0], np.float32)
+
+    return fit(
+        data["train"][0],
+        target(data["train"]),
+        boost,
+        quantile=quantile,
+        valid=(data["stop"][0], target(data["stop"])),
+    )
+
+
+def _missing_width(ensemble: Ensemble, part: Data, quantile: float) -> float:
+    """What must be added, in units of the level, for the quantile to cover what it claims."""
+    x, level, actual, _ = part
+    residual = actual / level - x[:, 0] - ensemble.margin(x)
+    return float(np.quantile(residual, quantile)) if quantile != 0.5 else 0.0
+
+
+def _forecast(ensemble: Ensemble, x: Floats, level: Floats, shift: float) -> Floats:
+    return np.asarray((ensemble.margin(x) + x[:, 0] + shift) * level, np.float32)
+
+
+def _rivals(
+    series: Series,
+    parts: dict[str, Points],
+    steps: int,
+    quantile: float,
+    data: dict[str, Data],
+) -> dict[str, float]:
+    out = {}
+    for name, guess in _GUESSES.items():
+        train, test = (_guessed(series, parts[p], steps, guess) for p in ("train", "test"))
+        level = data["test"][1]
+        missing = np.isnan(test[0])
+        flat = np.where(missing, test[1], test[0])  # a rival without a day ago says the last value
+        ok = np.isfinite(train[0])
+        residual = train[2][ok] - train[0][ok]
+        ways = (
+            flat + np.quantile(residual, quantile),
+            flat + np.quantile(residual / data["train"][1][ok], quantile) * level,
+        )
+        out[name] = min(metrics.pinball(test[2], way, quantile) for way in ways)
+    recent = data["test"][0][:, :12] * data["test"][1][:, None]
+    width = 1.645 if quantile != 0.5 else 0.0
+    sigma = recent.mean(axis=1) + width * recent.std(axis=1)
+    out["n-sigma"] = metrics.pinball(data["test"][2], sigma, quantile)
+    return out
+
+
+def _guessed(
+    series: Series, points: Points, steps: int, guess: Callable[..., Floats]
+) -> tuple[Floats, Floats, Floats]:
+    m, s = points.machine, points.slot
+    actual, now = series.mean[m, s + steps], series.mean[m, s]
+    keep = np.isfinite(actual) & np.isfinite(now)
+    m, s = m[keep], s[keep]
+    return guess(series, m, s, steps), now[keep], actual[keep]
+
+
+_GUESSES: dict[str, Callable[..., Floats]] = {
+    "last value": lambda series, m, s, steps: series.mean[m, s],
+    "30 minute mean": lambda series, m, s, steps: _mean(
+        np.stack([series.mean[m, s - k] for k in range(6)], axis=1)
+    ),
+    "seasonal naive": lambda series, m, s, steps: _at(series, m, s + steps - DAY_STEPS),
+}

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does a forecaster help the loop? The same clusters under the same seeds, one arm per forecaster.
+
+Arrivals and faults are keyed by the seed, so both arms face the identical day. What counts is what
+the cluster says afterwards: seconds of failed pods, broken objectives, and how many actions it
+took. Results are kept per seed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pilothouse.journal import Journal
+from pilothouse.run import Runner
+from pilothouse.scenarios import load as load_scenario
+from pilothouse.settings import Settings
+from pilothouse.sim.cluster import SimCluster
+
+NEW_FAMILIES = ("node-degradation", "memory-growth", "harbor")  # drawn from the held-out ranges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One forecaster on one day."""
+
+    forecaster: str
+    scenario: str
+    seed: int
+    failed_pod_seconds: float
+    violation_seconds: float
+    actions: int
+    abstained: float  # share of snapshots handed to the baseline
+
+
+def run_arm(
+    settings: Settings, scenario: str, seed: int, cycles: int, *, held_out: bool = True
+) -> Arm:
+    """One run without page, forks or rotation."""
+    plan = load_scenario(scenario)
+    if held_out:
+        plan = plan.with_ranges("held-out")
+    settings = replace(
+        settings,
+        run=replace(settings.run, scenario=scenario, seed=seed, interval_wall_seconds=0.0),
+        score=replace(settings.score, forks=False),
+    )
+    actions = abstained = 0
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Journal.open(Path(folder) / "run.db", settings=settings.journal) as journal,
+    ):
+        cluster = SimCluster(plan, seed=seed, name=settings.run.cluster)
+        runner = Runner(settings=settings, journal=journal, cluster=cluster)
+        for report in runner.cycles(cycles):
+            actions += sum(not a.restores for a in report.turn.decision.actions)
+            abstained += " for " in report.turn.forecast.forecaster
+        toll = cluster.toll()
+    return Arm(
+        forecaster=settings.forecast.forecaster,
+        scenario=scenario,
+        seed=seed,
+        failed_pod_seconds=toll.failed_pod_seconds,
+        violation_seconds=toll.violation_seconds,
+        actions=actions,
+        abstained=abstained / cycles,
+    )
+
+
+def compare(
+    forecasters: Sequence[str],
+    *,
+    scenarios: Sequence[str] = NEW_FAMILIES,
+    seeds: Sequence[int] = tuple(range(20)),
+    cycles: int = 280,
+    settings: Settings | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, Any]:
+    """Every forecaster on every day; the first one is what the others are compared with."""
+    settings = settings or Settings()
+    arms: list[Arm] = []
+    total = len(forecasters) * len(scenarios) * len(seeds)
+    for scenario in scenarios:
+        for seed in seeds:
+            for name in forecasters:
+                chosen = replace(settings, forecast=replace(settings.forecast, forecaster=name))
+                arms.append(run_arm(chosen, scenario, seed, cycles))
+                progress(len(arms), total)
+    return {
+        "track": "in the loop",
+        "cycles": cycles,
+        "scenarios": list(scenarios),
+        "seeds": list(seeds),
+        "means": {name: _means(arms, name) for name in forecasters},
+        "against": forecasters[0],
+        "differences": {name: _difference(arms, forecasters[0], name) for name in forecasters[1:]},
+        "arms": [{f: getattr(arm, f) for f in arm.__dataclass_fields__} for arm in arms],
+    }
+
+
+def _means(arms: list[Arm], name: str) -> dict[str, float]:
+    mine = [arm for arm in arms if arm.forecaster == name]
+    return {
+        "failed_pod_seconds": float(np.mean([a.failed_pod_seconds for a in mine])),
+        "violation_seconds": float(np.mean([a.violation_seconds for a in mine])),
+        "actions": float(np.mean([a.actions for a in mine])),
+        "abstained": float(np.mean([a.abstained for a in mine])),
+    }
+
+
+def _difference(arms: list[Arm], against: str, name: str) -> dict[str, Any]:
+    """Paired by day; the interval draws days."""
+    days = sorted({(a.scenario, a.seed) for a in arms})
+    by = {(a.forecaster, a.scenario, a.seed): a for a in arms}
+    pairs = [(by[(against, *d)], by[(name, *d)]) for d in days]
+    before = np.array([p[0].failed_pod_seconds for p in pairs])
+    after = np.array([p[1].failed_pod_seconds for p in pairs])
+    dice = np.random.default_rng(0)
+    drawn = dice.integers(0, len(days), (2000, len(days)))
+    share = 1 - after[drawn].sum(axis=1) / np.maximum(before[drawn].sum(axis=1), 1e-9)
+    low, high = np.percentile(share, [2.5, 97.5])
+    return {
+        "fewer_failed_pod_seconds": float(1 - after.sum() / max(before.sum(), 1e-9)),
+        "interval": [float(low), float(high)],
+        "better_on": int((after < before).sum()),
+        "worse_on": int((after > before).sum()),
+        "days": len(days),
+    }

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Train, and leave an artefact behind: whole, hashed, with the figures it was judged by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pilothouse.domain import HORIZONS_SECONDS
+from pilothouse.errors import TraceUnreadable
+from pilothouse.features.core import CORE
+from pilothouse.features.familiarity import Range
+from pilothouse.home import folder
+from pilothouse.journal import JournalReader
+from pilothouse.learn import artifacts
+from pilothouse.learn.dataset import windows
+from pilothouse.learn.train import simulated
+from pilothouse.learn.train.boosting import fit
+from pilothouse.predict.calibration import Calibration, isotonic
+from pilothouse.predict.learned import RiskArtifact, RiskPart
+
+FILE = "forecaster.json"
+
+
+def train_risk(
+    name: str,
+    *,
+    dataset: str | None,
+    journals: tuple[Path, ...],
+    seeds: int,
+    cycles: int,
+    progress: Callable[[int, int], None],
+) -> tuple[Path, dict[str, Any]]:
+    """The forecaster's file and its card."""
+    inputs: tuple[artifacts.Part, ...] = ()
+    if dataset is not None:
+        features = artifacts.find(dataset, "processed")
+        inputs = artifacts.load(features).files
+        made = on_trace(features, name=f"{name}/1")
+    elif journals:
+        inputs = tuple(artifacts.part_of(path) for path in journals)
+        made = on_journals(journals, name=f"{name}/1")
+    else:
+        recipe = simulated.Recipe(seeds=tuple(range(1000, 1000 + seeds)), cycles=cycles)
+        made = simulated.train(recipe, name=f"{name}/1", progress=progress)
+    return _save(name, made.dump(), made.card, inputs, "risk"), made.card
+
+
+def _save(
+    name: str,
+    data: bytes,
+    card: dict[str, Any],
+    inputs: tuple[artifacts.Part, ...],
+    track: str,
+) -> Path:
+    target = folder("models") / name
+    with artifacts.replacing(target) as building:
+        artifacts.write_atomically(building / FILE, data)
+        artifacts.seal(
+            building,
+            name=name,
+            kind="forecaster",
+            track=track,
+            inputs=inputs,
+            settings={"command": card.get("command", "")},
+            facts={"card": card},
+        )
+    return target / FILE
+
+
+def on_journals(journals: tuple[Path, ...], *, name: str) -> RiskArtifact:
+    """Own runs, through the live feature code; each journal is cut into stretches of time."""
+    node_rows, pod_rows, summaries = simulated.Rows(), simulated.Rows(), []
+    for path in journals:
+        snapshots = (recorded.snapshot for recorded in JournalReader(path).cycles())
+        nodes, pods, (failures, seen, end) = simulated.watch(snapshots, 2)
+        if not nodes:
+            raise TraceUnreadable(f"{path} has too few cycles to learn from. Let it run longer.")
+        dice = np.random.default_rng(0)
+        # Stretches stand in for runs; the forecast horizon before each cut is left out by labels.
+        for number, (node, pod) in enumerate(zip(nodes, pods, strict=True)):
+            stretch = 10 * number // len(nodes)
+            simulated._keep(node_rows, node, failures["nodes"], end, stretch, None, dice)
+            simulated._keep(pod_rows, pod, failures["pods"], end, stretch, None, dice)
+        summaries.append(seen)
+    return simulated.assemble(
+        node_rows,
+        pod_rows,
+        np.concatenate(summaries),
+        name=name,
+        card={
+            "trained_on": {"journals": [p.name for p in journals]},
+            "command": "pilothouse train risk --journal FILE",
+        },
+    )
+
+
+def on_trace(features: Path, *, name: str) -> RiskArtifact:
+    """Pod risk from a trace with the core schema; nodes stay with the transparent baseline.
+
+    Jobs are dealt to training, stopping and calibration whole, so that a calibration row's job was
+    never trained on.
+    """
+    rows = windows.load(features)
+    if not len(rows):
+        raise TraceUnreadable(f"{features.name} has no rows. Make features again.")
+    x = rows.select(pl.col(n).cast(pl.Float32) for n in CORE).to_numpy()
+    labels = rows.select(f"label_{h}" for h in HORIZONS_SECONDS).to_numpy()
+    job = rows["job"].to_numpy()
+    _, member, count = np.unique(job, return_inverse=True, return_counts=True)
+    turn = np.random.default_rng(0).integers(0, 10, len(count))[member]
+    column = HORIZONS_SECONDS.index(3600)
+    known = labels[:, column] >= 0
+    train, stop = np.flatnonzero(known & (turn < 6)), np.flatnonzero(known & (turn == 6))
+    weight = (1 / np.sqrt(count))[member][train]
+    y = labels[:, column].astype(np.float32)
+    ensemble = fit(x[train], y[train], simulated.POD_BOOST, weight=weight, valid=(x[stop], y[stop]))
+    margin = ensemble.margin(x)
+    points = []
+    for horizon in range(len(HORIZONS_SECONDS)):
+        use = np.flatnonzero((turn > 6) & (labels[:, horizon] >= 0))
+        points.append(isotonic(margin[use], labels[use, horizon], least=100))
+    part = RiskPart(
+        names=CORE,
+        ensemble=ensemble,
+        calibration=Calibration(
+            margins=tuple(p[0] for p in points), probabilities=tuple(p[1] for p in points)
+        ),
+        ranges=Range.of(x),
+    )
+    return RiskArtifact(
+        name=name,
+        pods=part,
+        nodes=None,
+        familiarity=None,
+        window_seconds=300,
+        thresholds={},
+        card={
+            "trained_on": {"dataset": features.name, "rows": len(train)},
+            "command": f"pilothouse train risk --dataset {features.name}",
+            "pods": {"base_rate": round(float(y[train].mean()), 5)},
+        },
+    )
+
+
+def train_demand(
+    name: str, dataset: str, *, progress: Callable[[str], None]
+) -> tuple[Path, dict[str, Any]]:
+    """Quantiles per machine; the file holds one ensemble per quantile and horizon."""
+    from pilothouse.learn.evaluate import demand
+
+    source = artifacts.find(dataset, "processed")
+    manifest = artifacts.load(source)
+    document, card = demand.train(source, progress=progress)
+    data = json.dumps({"schema": 1, **document}, sort_keys=True).encode()
+    return _save(name, data, card, manifest.files, "demand"), card

@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A learned, calibrated risk forecaster behind the same interface as the transparent one.
+
+It sees the same snapshots, keeps its own history of windows, and evaluates small trees with NumPy.
+Where it cannot know it does not guess: a cold start, a stale source or inputs unlike its training
+data hand the cycle to the transparent baseline, and the forecast says so. Facts (a node that is not
+ready) and demand come from the baseline too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pilothouse.domain import Abstention, Driver, Forecast, RiskTable, Snapshot
+from pilothouse.errors import ArtifactBroken, MissingFile
+from pilothouse.features.core import CORE
+from pilothouse.features.familiarity import Familiarity, Range, summary
+from pilothouse.features.live import NODE, LiveHistory
+from pilothouse.predict.baseline import EwmaTrend, _workload_risk
+from pilothouse.predict.calibration import Calibration
+from pilothouse.predict.trees import Ensemble
+from pilothouse.settings import ForecastSettings, SafetySettings
+
+SCHEMA = 1
+SHIPPED = "harbor.json"
+EXPLAINED_PERMILLE = 50  # rows below this risk become nobody's proposal
+MOST_EXPLAINED = 12
+COMPLETE_PERMILLE = 700  # a fifth of the nodes may be down; a missing source is another matter
+STALE_SHARE = 0.3
+Matrix = NDArray[np.float32]
+Grid = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RiskPart:
+    """Trees, their calibration and the ranges they were trained in, for pods or for nodes."""
+
+    names: tuple[str, ...]
+    ensemble: Ensemble
+    calibration: Calibration
+    ranges: Range
+
+    def probabilities(self, rows: Matrix) -> NDArray[np.float64]:
+        """(rows, horizons), never falling with the horizon."""
+        return self.calibration(self.ensemble.margin(rows))
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> RiskPart:
+        return cls(
+            names=tuple(data["names"]),
+            ensemble=Ensemble.from_dict(data["ensemble"]),
+            calibration=Calibration.from_dict(data["calibration"]),
+            ranges=Range.from_dict(data["ranges"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "names": list(self.names),
+            "ensemble": self.ensemble.to_dict(),
+            "calibration": self.calibration.to_dict(),
+            "ranges": self.ranges.to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RiskArtifact:
+    """Everything a learned forecaster needs, in one JSON file with a hash over its content."""
+
+    name: str
+    pods: RiskPart
+    nodes: RiskPart | None
+    familiarity: Familiarity | None
+    window_seconds: int
+    thresholds: dict[str, float]  # of the Safety agent, derived from the stated costs
+    card: dict[str, Any]
+
+    def dump(self) -> bytes:
+        body = {
+            "name": self.name,
+            "pods": self.pods.to_dict(),
+            "nodes": self.nodes.to_dict() if self.nodes else None,
+            "familiarity": self.familiarity.to_dict() if self.familiarity else None,
+            "window_seconds": self.window_seconds,
+            "thresholds": self.thresholds,
+            "card": self.card,
+        }
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return f'{{"schema":{SCHEMA},"sha256":"{digest}","forecaster":{text}}}\n'.encode()
+
+    @classmethod
+    def parse(cls, data: bytes, source: str) -> RiskArtifact:
+        try:
+            document = json.loads(data)
+            schema, digest, body = document["schema"], document["sha256"], document["forecaster"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ArtifactBroken(
+                f"{source} is not a forecaster, or was cut off ({type(error).__name__}). "
+                "Train it again with: pilothouse train risk"
+            ) from error
+        if schema != SCHEMA:
+            raise ArtifactBroken(
+                f"{source} follows schema {schema}, but this build knows {SCHEMA}. Train it again."
+            )
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+        if hashlib.sha256(text.encode()).hexdigest() != digest:
+            raise ArtifactBroken(f"{source} was altered since it was trained. Train it again.")
+        pods = RiskPart.from_dict(body["pods"])
+        nodes = RiskPart.from_dict(body["nodes"]) if body["nodes"] else None
+        for part, known in ((pods, CORE), (nodes, NODE)):
+            if part is not None and part.names != known:
+                raise ArtifactBroken(
+                    f"{source} was trained on other features than this build computes. "
+                    "Train it again."
+                )
+        familiarity = body["familiarity"]
+        return cls(
+            name=body["name"],
+            pods=pods,
+            nodes=nodes,
+            familiarity=Familiarity.from_dict(familiarity) if familiarity else None,
+            window_seconds=int(body["window_seconds"]),
+            thresholds=body["thresholds"],
+            card=body["card"],
+        )
+
+
+def load_artifact(path: Path | None = None) -> RiskArtifact:
+    """A trained forecaster from a file, or the one that ships with the package."""
+    if path is None:
+        shipped = resources.files("pilothouse.predict") / "shipped" / SHIPPED
+        return RiskArtifact.parse(shipped.read_bytes(), SHIPPED)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise MissingFile(
+            f"Cannot read the forecaster {path}: {error.strerror}. "
+            "Train one with: pilothouse train risk"
+        ) from error
+    return RiskArtifact.parse(data, str(path))
+
+
+class Learned:
+    """Learned risk with the transparent baseline underneath; see the module."""
+
+    def __init__(self, artifact: RiskArtifact, settings: ForecastSettings) -> None:
+        self.artifact = artifact
+        self.name = artifact.name
+        self.thresholds = artifact.thresholds
+        self._settings = settings
+        self._baseline = EwmaTrend(settings)
+        self._history = LiveHistory(artifact.window_seconds)
+
+    def predict(self, snapshot: Snapshot) -> Forecast:
+        """Take in one snapshot and look ahead."""
+        base = self._baseline.predict(snapshot)
+        self._history.see(snapshot)
+        why = self._cannot_know(snapshot)
+        if why is not None:
+            return self._fall_back(base, why)
+        nodes, odd_nodes = self._node_risk(base.node_risk, snapshot)
+        pods, _ = self._pod_risk(base.pod_risk, snapshot)
+        notes = base.abstentions
+        if odd_nodes:
+            notes = (*notes, self._note("nodes", odd_nodes))
+        return Forecast(
+            cluster=base.cluster,
+            made_seconds=base.made_seconds,
+            forecaster=self.name,
+            node_risk=nodes,
+            pod_risk=pods,
+            workload_risk=_workload_risk(snapshot, pods),
+            node_demand=base.node_demand,
+            workload_demand=base.workload_demand,
+            abstentions=notes,
+        )
+
+    def _cannot_know(self, snapshot: Snapshot) -> str | None:
+        for source in snapshot.sources:
+            if source.completeness_permille < COMPLETE_PERMILLE:
+                return (
+                    f"{source.name} has {source.completeness_permille / 10:g} % of its samples "
+                    f"(needs {COMPLETE_PERMILLE / 10:g} %)"
+                )
+        # A dead node's numbers age without end; that is one row's matter, not the source's.
+        ready = snapshot.nodes.ready == 1
+        limit = self._settings.stale_seconds
+        stale = ready & (snapshot.nodes.age_seconds > limit)
+        if stale.sum() > STALE_SHARE * max(int(ready.sum()), 1):
+            return (
+                f"usage of {int(stale.sum())} of {int(ready.sum())} nodes is older than {limit} s"
+            )
+        if self.artifact.familiarity is None:
+            return None
+        return self.artifact.familiarity.complaint(summary(snapshot))
+
+    def _note(self, scope: str, why: str) -> Abstention:
+        return Abstention(
+            scope=scope,
+            reason=f"{self.name} abstains: {why}; {self._baseline.name} is used instead",
+            until_seconds=None,
+        )
+
+    def _fall_back(self, base: Forecast, why: str) -> Forecast:
+        return Forecast(
+            cluster=base.cluster,
+            made_seconds=base.made_seconds,
+            forecaster=f"{base.forecaster} for {self.name}",
+            node_risk=self._on_our_scale(base.node_risk),
+            pod_risk=self._on_our_scale(base.pod_risk),
+            workload_risk=self._on_our_scale(base.workload_risk),
+            node_demand=base.node_demand,
+            workload_demand=base.workload_demand,
+            abstentions=(*base.abstentions, self._note("all", why)),
+        )
+
+    def _on_our_scale(self, table: RiskTable) -> RiskTable:
+        """The baseline's risks, moved so that its default thresholds fall on ours.
+
+        Agents act on our thresholds; the baseline's numbers are not calibrated and would make them
+        act far too early. After the move they do what they would have done with the baseline.
+        """
+        if not self.thresholds:
+            return table
+        defaults = SafetySettings()
+        names = ("throttle_risk", "migrate_risk", "replicate_risk")
+        before = [0.0, *(1000 * getattr(defaults, n) for n in names), 1000.0]
+        after = [0.0, *(1000 * self.thresholds[n] for n in names), 1000.0]
+        moved = np.interp(table.risk_permille, before, after)
+        return replace(table, risk_permille=np.floor(moved + 1e-6).astype(np.int32))
+
+    def _node_risk(self, base: RiskTable, snapshot: Snapshot) -> tuple[RiskTable, str]:
+        part = self.artifact.nodes
+        if part is None:
+            return self._on_our_scale(base), ""
+        rows = self._history.node_features()
+        nodes = snapshot.nodes
+        fact = (nodes.ready != 1) | (base.driver == Driver.UNREADY)
+        usable = (base.abstains == 0) & ~fact & np.isfinite(rows[:, 0])
+        odd = usable & part.ranges.outside(rows)
+        table = self._with_risk(base, part, rows, usable & ~odd, _NODE_DRIVERS, snapshot)
+        if not odd.any():
+            return table, ""
+        first = int(np.flatnonzero(odd)[0])
+        return table, part.ranges.sentence(part.names, rows[first], str(nodes.names[first]))
+
+    def _pod_risk(self, base: RiskTable, snapshot: Snapshot) -> tuple[RiskTable, str]:
+        part = self.artifact.pods
+        rows = self._history.pod_features()
+        usable = (base.abstains == 0) & np.isfinite(rows[:, 0]) & ~part.ranges.outside(rows)
+        return self._with_risk(base, part, rows, usable, _POD_DRIVERS, snapshot), ""
+
+    def _with_risk(
+        self,
+        base: RiskTable,
+        part: RiskPart,
+        rows: Matrix,
+        usable: NDArray[np.bool_],
+        drivers: dict[str, Driver],
+        snapshot: Snapshot,
+    ) -> RiskTable:
+        """The baseline's table with our risks where we know; elsewhere it stays the baseline's."""
+        base = self._on_our_scale(base)
+        risk, driver, value = (
+            base.risk_permille.copy(),
+            base.driver.copy(),
+            base.driver_value.copy(),
+        )
+        picked = np.flatnonzero(usable)
+        if len(picked):
+            ours = np.rint(1000 * part.probabilities(rows[picked])).astype(np.int32)
+            risk[picked] = ours
+            worst = np.argsort(-ours[:, 1], kind="stable")[:MOST_EXPLAINED]
+            worst = worst[ours[worst, 1] >= EXPLAINED_PERMILLE]
+            quiet = np.setdiff1d(picked, picked[worst])
+            driver[quiet] = np.where(risk[quiet, -1] < 1, int(Driver.NONE), driver[quiet])
+            value[quiet] = np.where(driver[quiet] == int(Driver.NONE), 0, value[quiet])
+            if len(worst):
+                chosen = picked[worst]
+                named, numbers = _drivers(part, rows[chosen], drivers)
+                driver[chosen], value[chosen] = named, numbers
+        return RiskTable(
+            uid=base.uid,
+            risk_permille=risk,
+            driver=driver,
+            driver_value=value,
+            abstains=base.abstains,
+        )
+
+
+_NODE_DRIVERS = {
+    **{n: Driver.ERRORS for n in NODE if n.startswith("errors")},
+    **{n: Driver.HEARTBEAT for n in NODE if n.startswith("lag")},
+    "cpu_pressure": Driver.CPU_PRESSURE,
+    "memory_pressure": Driver.MEMORY_GROWTH,
+    "memory_slope": Driver.MEMORY_GROWTH,
+    "failures": Driver.RESTARTS,
+}
+_POD_DRIVERS = {
+    **{n: Driver.MEMORY_GROWTH for n in CORE if n.startswith("memory")},
+    **{n: Driver.CPU_PRESSURE for n in CORE if n.startswith("cpu") and n != "cpu_request"},
+    "restarts": Driver.RESTARTS,
+    "job_failures": Driver.RESTARTS,
+    "job_failure_share": Driver.RESTARTS,
+    "job_hours_since_failure": Driver.RESTARTS,
+}
+# Which feature tells a driver's number, and by what it is multiplied to be in the driver's unit.
+_NUMBERS = {
+    Driver.ERRORS: ("errors", 1.0),
+    Driver.HEARTBEAT: ("lag", 1000.0),
+    Driver.CPU_PRESSURE: ("cpu_pressure", 1000.0),
+    Driver.RESTARTS: ("restarts", 1.0),
+}
+
+
+def _drivers(
+    part: RiskPart, rows: Matrix, drivers: dict[str, Driver]
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The group of features that raised each row most, by exact Shapley values."""
+    contributions = part.ensemble.contributions(rows)[:, :-1]
+    groups = sorted(set(drivers.values()))
+    members = [[part.names.index(n) for n, d in drivers.items() if d == g] for g in groups]
+    by_group = np.stack([contributions[:, m].sum(axis=1) for m in members], axis=1)
+    best = by_group.argmax(axis=1)
+    named = np.array([int(groups[b]) for b in best], np.int32)
+    numbers = np.zeros(len(rows), np.int32)
+    for row, group in enumerate(best.tolist()):
+        name, factor = _NUMBERS.get(groups[group], ("", 0.0))
+        if name not in part.names:
+            name, factor = _fallback_number(groups[group], part.names)
+        if name:
+            numbers[row] = int(np.nan_to_num(rows[row, part.names.index(name)] * factor))
+    return named, numbers
+
+
+def _fallback_number(driver: Driver, names: tuple[str, ...]) -> tuple[str, float]:
+    if driver is Driver.CPU_PRESSURE and "cpu_over_request" in names:
+        return "cpu_over_request", 1000.0
+    if driver is Driver.MEMORY_GROWTH:
+        return "memory_slope", 1000.0 / 60.0  # per mille of the limit per minute
+    return ("failures", 1.0) if "failures" in names else ("", 0.0)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole path by its commands, on a made-up trace: import, features, train, tune, run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from pilothouse.cli import main
+from pilothouse.learn import artifacts
+from pilothouse.learn.evaluate import leaks
+
+pytest.importorskip("xgboost")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, synthetic: Path) -> Path:
+    """A home with an imported trace and its features, made by the commands."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PILOTHOUSE_HOME", str(home))
+        assert main(["traces", "import", "google-2019", str(synthetic)]) == 0
+        assert main(["traces", "features", "google-2019"]) == 0
+    return home
+
+
+@pytest.fixture(autouse=True)
+def at_home(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PILOTHOUSE_HOME", str(made))
+
+
+def out_of(capsys: pytest.CaptureFixture[str], *command: str):
+    capsys.readouterr()
+    code = main([*command, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_artefacts_are_listed_and_shown(capsys) -> None:
+    _, listed = out_of(capsys, "artifacts", "list")
+    _, shown = out_of(capsys, "artifacts", "show", "google-2019-features")
+
+    assert {a["name"] for a in listed} >= {"google-2019", "google-2019-features"}
+    assert shown["facts"]["rows"] > 100
+    assert all(len(part["sha256"]) == 64 for part in shown["inputs"])
+
+
+def test_description_tells_base_rates(capsys) -> None:
+    _, facts = out_of(capsys, "traces", "describe", "google-2019-features")
+
+    assert "failure within 60 min" in facts
+
+
+def test_forecaster_trained_on_a_trace_runs_the_loop(capsys, made: Path, tmp_path: Path) -> None:
+    code, trained = out_of(
+        capsys, "train", "risk", "--dataset", "google-2019-features", "--name", "mine"
+    )
+    assert code == 0
+    assert Path(trained["path"]).is_file()
+    run = ["up", "--forecaster", "mine", "--cycles", "8", "--interval", "0", "--no-serve"]
+    assert main([*run, "--journal", str(tmp_path / "run.db")]) == 0
+    assert main(["replay", str(tmp_path / "run.db")]) == 0
+
+
+def test_trace_is_replayed_on_the_simulator(capsys, tmp_path: Path) -> None:
+    run = ["up", "--trace", "google-2019", "--speed", "8", "--cycles", "12", "--interval", "0"]
+    journal = str(tmp_path / "run.db")
+    assert main([*run, "--no-serve", "--journal", journal]) == 0
+    assert main(["verify", journal]) == 0
+
+
+def test_same_trials_give_the_same_scores(capsys, tmp_path: Path) -> None:
+    from pilothouse.learn.train.tuning import tune
+
+    first, second = (
+        tune(
+            "risk",
+            trials=3,
+            dataset="google-2019-features",
+            sampler="random",
+            storage=tmp_path / f"{n}.db",
+        )
+        for n in range(2)
+    )
+
+    assert first["scores"] == second["scores"]
+    assert first["best"] == second["best"]
+
+
+def test_study_is_taken_up_where_it_stopped(tmp_path: Path) -> None:
+    from pilothouse.learn.train.tuning import tune
+
+    options = {"dataset": "google-2019-features", "storage": tmp_path / "study.db"}
+    first = tune("risk", trials=2, **options)
+    again = tune("risk", trials=3, **options)
+
+    assert again["scores"][:2] == first["scores"]
+    assert len(again["scores"]) == 3
+
+
+def test_one_cell_cannot_be_left_out_and_the_message_says_so(capsys) -> None:
+    assert main(["evaluate", "risk", "--dataset", "google-2019-features"]) == 2
+    assert "leaving one out needs two" in capsys.readouterr().err
+
+
+def test_honest_features_pass_the_leak_check(made: Path) -> None:
+    report = leaks.check(made / "processed" / "google-2019-features")
+
+    assert report.moved == ()
+    assert report.suspects == ()
+
+
+def test_planted_leak_is_caught(made: Path, tmp_path: Path) -> None:
+    features = made / "processed" / "google-2019-features"
+    rows = pl.read_parquet(sorted(features.glob("rows-*")))
+    planted = tmp_path / "planted-features"
+    planted.mkdir()
+    # What the final event was, joined to every early window: the classic.
+    fails = pl.col("label_3600").max().over("job", "instance").cast(pl.Float32)
+    rows.with_columns(final_event=fails + pl.col("label_3600") * 2).write_parquet(
+        planted / "rows-00000.parquet"
+    )
+    artifacts.seal(planted, kind="features", track="test", inputs=(), settings={}, facts={})
+    report = leaks.check(planted)
+
+    assert [name for name, _ in report.suspects] == ["final_event"]
+    assert "knows the future" in report.sentence
+
+
+def test_missing_extra_is_one_line(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pilothouse.learn import extras
+
+    monkeypatch.setattr(extras.importlib.util, "find_spec", lambda name: None)
+    assert main(["train", "risk"]) == 2
+    assert 'pip install "pilothouse[learn]"' in capsys.readouterr().err

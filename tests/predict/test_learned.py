@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The learned forecaster: deterministic, monotone, and silent about what it does not know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pilothouse.domain import Power, Snapshot, Source
+from pilothouse.errors import ArtifactBroken
+from pilothouse.predict import forecaster_of, with_thresholds
+from pilothouse.predict.baseline import EwmaTrend
+from pilothouse.predict.learned import Learned, RiskArtifact, load_artifact
+from pilothouse.scenarios import load
+from pilothouse.settings import ForecastSettings, SafetySettings, Settings
+from pilothouse.sim.cluster import SimCluster
+
+
+@pytest.fixture(scope="module")
+def artifact() -> RiskArtifact:
+    return load_artifact()
+
+
+@pytest.fixture(scope="module")
+def day() -> list[Snapshot]:
+    cluster = SimCluster(load("node-degradation"), seed=5)
+    seen = []
+    for _ in range(70):
+        cluster.advance(15)
+        seen.append(cluster.observe())
+    return seen
+
+
+def forecasts(artifact: RiskArtifact, snapshots: list[Snapshot]) -> list:
+    learned = Learned(artifact, ForecastSettings())
+    return [learned.predict(snapshot) for snapshot in snapshots]
+
+
+def abstains(forecast) -> bool:
+    return any("abstains" in note.reason for note in forecast.abstentions)
+
+
+def test_same_snapshots_give_the_same_forecasts(artifact, day) -> None:
+    for one, two in zip(forecasts(artifact, day), forecasts(artifact, day), strict=True):
+        np.testing.assert_array_equal(one.node_risk.risk_permille, two.node_risk.risk_permille)
+        np.testing.assert_array_equal(one.pod_risk.risk_permille, two.pod_risk.risk_permille)
+
+
+def test_risk_never_falls_with_a_longer_horizon(artifact, day) -> None:
+    for forecast in forecasts(artifact, day):
+        for table in (forecast.node_risk, forecast.pod_risk, forecast.workload_risk):
+            assert (np.diff(table.risk_permille, axis=1) >= 0).all()
+            assert (table.risk_permille >= 0).all()
+            assert (table.risk_permille <= 1000).all()
+
+
+def test_familiar_snapshots_are_forecast_not_handed_down(artifact, day) -> None:
+    said = forecasts(artifact, day)
+
+    assert sum(f.forecaster == artifact.name for f in said) >= 0.99 * len(said)
+
+
+def test_a_node_that_will_die_is_riskier_than_the_others(artifact, day) -> None:
+    dead = [s for s in day if (s.nodes.power == Power.DEAD).any()]
+    if not dead:
+        pytest.fail("the scenario must kill a node within the test's time")
+    at = day.index(dead[0])
+    doomed = int(np.flatnonzero(dead[0].nodes.power == Power.DEAD)[0])
+    before = forecasts(artifact, day[:at])[-2].node_risk.risk_permille[:, 1]
+
+    assert before[doomed] == before.max()
+    assert before[doomed] >= 200
+
+
+def with_nodes(snapshot: Snapshot, **columns) -> Snapshot:
+    return replace(snapshot, nodes=replace(snapshot.nodes, **columns))
+
+
+def load_times_three(s: Snapshot) -> Snapshot:
+    workloads = replace(s.workloads, load_permille=s.workloads.load_permille * 3)
+    pods = replace(s.pods, cpu_used_millicores=s.pods.cpu_used_millicores * 3)
+    nodes = replace(s.nodes, cpu_used_millicores=s.nodes.cpu_used_millicores * 3)
+    return replace(s, workloads=workloads, pods=pods, nodes=nodes)
+
+
+def other_units(s: Snapshot) -> Snapshot:
+    nodes, pods = s.nodes, s.pods
+    return replace(
+        s,
+        nodes=replace(
+            nodes,
+            cpu_capacity_millicores=nodes.cpu_capacity_millicores * 1000,
+            cpu_used_millicores=nodes.cpu_used_millicores * 1000,
+        ),
+        pods=replace(
+            pods,
+            cpu_request_millicores=pods.cpu_request_millicores * 1000,
+            cpu_used_millicores=pods.cpu_used_millicores * 1000,
+        ),
+    )
+
+
+def strange_node(s: Snapshot) -> Snapshot:
+    capacity = s.nodes.cpu_capacity_millicores.copy()
+    capacity[0] = 192_000
+    return with_nodes(s, cpu_capacity_millicores=capacity)
+
+
+def missing_source(s: Snapshot) -> Snapshot:
+    return replace(s, sources=(Source(name="metrics", age_seconds=0, completeness_permille=400),))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [load_times_three, other_units, strange_node, missing_source],
+    ids=lambda f: f.__name__,
+)
+def test_it_abstains_within_a_minute_on_what_it_never_saw(artifact, day, change) -> None:
+    said = forecasts(artifact, [change(s) for s in day])[4:]
+
+    assert np.mean([abstains(f) for f in said]) >= 0.95
+
+
+def test_abstention_names_the_number_and_the_forecaster_used_instead(artifact, day) -> None:
+    note = forecasts(artifact, [other_units(s) for s in day[:6]])[-1].abstentions[-1]
+
+    assert "in training it was" in note.reason
+    assert "ewma-trend/1 is used instead" in note.reason
+
+
+def test_handed_down_risk_crosses_our_thresholds_exactly_where_it_crossed_its_own(
+    artifact, day
+) -> None:
+    odd = [other_units(s) for s in day]
+    baseline = EwmaTrend(ForecastSettings())
+    defaults = SafetySettings()
+    for moved, snapshot in zip(forecasts(artifact, odd), odd, strict=True):
+        plain = baseline.predict(snapshot).node_risk.risk_permille
+        for name, level in artifact.thresholds.items():
+            crossed = plain >= 1000 * getattr(defaults, name)
+            np.testing.assert_array_equal(moved.node_risk.risk_permille >= 1000 * level, crossed)
+
+
+def test_shipped_thresholds_apply_only_where_nobody_set_one(artifact) -> None:
+    learned = ForecastSettings(forecaster="learned")
+    shipped = with_thresholds(Settings(forecast=learned)).safety
+    mine = with_thresholds(
+        Settings(forecast=learned, safety=SafetySettings(migrate_risk=0.42))
+    ).safety
+
+    assert shipped.migrate_risk == artifact.thresholds["migrate_risk"]
+    assert mine.migrate_risk == 0.42
+    assert with_thresholds(Settings()).safety == SafetySettings()
+
+
+def test_empty_cluster_is_no_accident(artifact, day) -> None:
+    first = day[0]
+    none = np.zeros(0, np.int64)
+
+    def emptied(table):
+        return replace(table, **{f: getattr(table, f)[none] for f in table.__dataclass_fields__})
+
+    empty = replace(first, pods=emptied(first.pods), nodes=emptied(first.nodes))
+    forecast = Learned(artifact, ForecastSettings()).predict(empty)
+
+    assert abstains(forecast)
+
+
+def test_altered_or_cut_off_artefact_is_never_loaded(artifact) -> None:
+    data = artifact.dump()
+    assert RiskArtifact.parse(data, "it").name == artifact.name
+    with pytest.raises(ArtifactBroken, match="altered"):
+        RiskArtifact.parse(data.replace(b'"migrate_risk":', b'"migrate_risk": 1', 1), "it")
+    with pytest.raises(ArtifactBroken, match="cut off"):
+        RiskArtifact.parse(data[:-100], "it")
+    with pytest.raises(ArtifactBroken, match="schema 9"):
+        RiskArtifact.parse(data.replace(b'"schema":1', b'"schema":9', 1), "it")
+
+
+def test_settings_name_the_forecaster(artifact) -> None:
+    assert forecaster_of(ForecastSettings()).name == "ewma-trend/1"
+    assert forecaster_of(ForecastSettings(forecaster="learned")).name == artifact.name
