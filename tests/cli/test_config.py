@@ -38,7 +38,7 @@ def test_init_into_a_missing_folder_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["config", "init", str(tmp_path / "no" / "c.yaml")]) == 2
-    assert "cannot be written: No such file or directory." in capsys.readouterr().err
+    assert "cannot be written: No such file or directory. " in capsys.readouterr().err
 
 
 def test_check_prints_every_problem_on_its_own_line(

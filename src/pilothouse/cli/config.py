@@ -32,15 +32,32 @@ def init(
         typer.echo(example(), nl=False)
         return
     try:
-        with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(example())
+        _write(path, example(), force=force)
     except FileExistsError:
         raise UserError(
             f"{path} already exists. Name another file, or overwrite it with --force."
         ) from None
     except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}.") from None
+        raise UserError(
+            f"{path} cannot be written: {error.strerror}. Free or unlock the place, or name "
+            "another file; - prints it."
+        ) from None
     typer.echo(f"Wrote {path}. Use it with: pilothouse up --config {path}")
+
+
+def _write(path: Path, text: str, *, force: bool) -> None:
+    """All of it or nothing: a full disk leaves neither an empty file nor half of one."""
+    import os
+
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        if force:
+            part.replace(path)
+        else:
+            os.link(part, path)  # refuses to overwrite, unlike a rename
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @app.command()

@@ -32,7 +32,7 @@ def replay(path: JournalArgument, as_json: AsJson = False) -> None:
         typer.echo(f"{report.identical} of {report.cycles} cycles decided identically.")
     else:
         typer.echo(
-            f"{report.identical} of {report.cycles} cycles decided identically. "
+            f"pilothouse: {report.identical} of {report.cycles} cycles decided identically. "
             f"First difference: {report.difference}",
             err=True,
         )
@@ -52,10 +52,28 @@ def verify(
 
     from pilothouse.journal import verify as check
 
+    if head is not None:
+        head = _checked_head(head)
     report = check(path, head=head)
     if as_json:
         print_json({"ok": report.ok, **asdict(report)})
+    elif report.ok:
+        typer.echo(report.sentence)
     else:
-        typer.echo(report.sentence, err=not report.ok)
+        typer.echo(f"pilothouse: {report.sentence}", err=True)
     if not report.ok:
         raise typer.Exit(3)
+
+
+def _checked_head(head: str) -> str:
+    """A head that was mistyped is told apart from one that the journal lost."""
+    import re
+
+    from pilothouse.errors import UserError
+
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", head.strip()):
+        raise UserError(
+            f'--head must be 64 hex digits, as `up` printed it, but got "{head}" '
+            f"({len(head.strip())} characters)."
+        )
+    return head.strip().lower()

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pilothouse.domain import Receipt, Snapshot, Toll, Write
-from pilothouse.errors import BackendError
+from pilothouse.errors import BackendError, UserError
 from pilothouse.sim import wire
 from pilothouse.sim.command import ActiveStimulus, Command
 
@@ -36,14 +36,8 @@ class RemoteCluster:
         self._clock: int = about["clock_seconds"]
 
     def _connect(self) -> None:
-        address = urlsplit(self._url)
-        if address.scheme != "http" or not address.hostname:
-            raise BackendError(
-                f"The simulator's address must look like http://127.0.0.1:8090, got {self._url}."
-            )
-        self._connection = http.client.HTTPConnection(
-            address.hostname, address.port or 80, timeout=TIMEOUT_SECONDS
-        )
+        host, port = _place(self._url)
+        self._connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
 
     @property
     def clock_seconds(self) -> int:
@@ -121,3 +115,16 @@ class RemoteCluster:
         if not done:
             raise BackendError(f"The simulator refused {method}: {answer}")
         return answer
+
+
+def _place(url: str) -> tuple[str, int]:
+    try:
+        address = urlsplit(url)
+        host, port = address.hostname, address.port or 80
+    except ValueError:  # a port or a host that cannot be one
+        host = None
+    if not host or address.scheme != "http":
+        raise UserError(
+            f"The simulator's address must look like http://127.0.0.1:8089, but got {url}."
+        )
+    return host, port
