@@ -81,7 +81,7 @@ def run(job: Job, settings: Settings | None = None) -> Run:
         loop = loop_over(cluster, agents, settings, run_id=f"{job.scenario}/{job.seed}/{job.arm}")
         for cycle in range(1, job.cycles + 1):
             cluster.advance(settings.run.cycle_seconds)
-            actions.update(executed(loop.turn(cycle, Controls(), lambda: False)))
+            actions.update(executed(loop.turn(cycle, Controls(), lambda *_: "")))
     return Run(job=job, toll=cluster.toll(), actions=dict(sorted(actions.items())))
 
 

@@ -50,7 +50,7 @@ def main() -> None:
     held = claims(comparisons["pilothouse"], comparisons["pilothouse against random"])
     text = table(comparisons["pilothouse"], comparisons["random"], held)
     print(text)
-    if arguments.ranges == "held-out":
+    if arguments.ranges == "held-out" and not arguments.print_only:
         _write(arguments, runs, comparisons, held, text)
     sys.exit(0 if all(claim.holds for claim in held) else 1)
 
@@ -62,6 +62,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--cycles", type=int, default=160)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--ranges", choices=("held-out", "tuning"), default="held-out")
+    parser.add_argument("--print-only", action="store_true", help="leave the files alone")
     parser.add_argument("--scenarios", nargs="+", default=list(names()), choices=names())
     return parser.parse_args()
 

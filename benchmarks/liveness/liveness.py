@@ -11,6 +11,15 @@ from pilothouse.domain import Ruling, Status
 from pilothouse.loop import Turn
 
 AGENTS = ("safety", "efficiency", "admission")
+# Refusals that only a guard-rail gives. A wish that is malformed, impossible, repeated or switched
+# off is refused too, but with every rail removed it still would be.
+RAIL_RULES = frozenset({
+    "protected", "reject-is-off", "stale-data", "thin-data", "too-many-unready", "dwell",
+    "reversals", "cpu-floor", "memory-floor", "frequency-floor", "replica-factor",
+    "sleep-needs-drain", "last-in-zone", "awake-capacity", "disruption-budget", "pod-age", "fit",
+    "per-agent", "per-node", "per-workload", "per-namespace", "node-share", "drains-at-once",
+    "disturbed-share", "gated-namespaces",
+})  # fmt: skip
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,7 +29,7 @@ class Liveness:
     seed: int
     executed: Counter[str] = field(default_factory=Counter)  # "agent:kind", no-ops never execute
     overridden_cycles: int = 0
-    refused_cycles: int = 0
+    refused_cycles: int = 0  # by a guard-rail, what could have been done
     quiet_cycles: int = 0  # "do nothing", explained
 
     @property
@@ -47,6 +56,7 @@ class Liveness:
                     self.executed[f"{action.agent}:{action.kind}"] += 1
             lost = decision.with_ruling(Ruling.OVERRIDDEN)
             self.overridden_cycles += any(not proposal.is_noop for proposal, _ in lost)
-            self.refused_cycles += bool(decision.with_ruling(Ruling.REFUSED))
+            refused = decision.with_ruling(Ruling.REFUSED)
+            self.refused_cycles += any(verdict.rule in RAIL_RULES for _, verdict in refused)
             self.quiet_cycles += decision.kind == "nothing" and bool(decision.rationale)
         return self

@@ -33,12 +33,13 @@ from pilothouse.domain import (
 )
 from pilothouse.domain.reference import ObjectKind
 from pilothouse.guard import JANITOR, Active, Guard, Ledger, Sent, refuse
-from pilothouse.propose.registry import Registration
+from pilothouse.propose.registry import Janitor, Registration
 from pilothouse.settings import Settings
 
 DECISION_ID_LENGTH = 12
 LIFETIME = "seconds"  # payload key: how long the proposer wants its action to last at most
 MOST_ANSWERS = 10_000  # an agent that never stops answering is cut off here
+BUILT_IN_JANITOR = Registration(Janitor(), 0, Janitor.title)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,7 @@ class Inputs:
     modes: Mapping[str, Mode]
     halted: bool
     approved: frozenset[str]  # "<agent>:<kind>:<target>", Proposal.approval_id
+    halted_because: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +77,14 @@ def decide(
 ) -> Decision:
     """Ask every agent, screen, arbitrate, check; the ledger is read and not changed."""
     _seal(inputs.snapshot, inputs.forecast)
+    if all(agent.name != JANITOR for agent in agents):
+        agents = (BUILT_IN_JANITOR, *agents)  # whoever else is heard, what expired is taken back
     slate = _gather(inputs, agents, guard, settings, ledger)
     pairs = zip(slate.sent, slate.plans, strict=True)
     modes = [_mode(guard, each, plan, inputs) for each, plan in pairs]
     _arbitrate(slate, modes, inputs, guard, settings, ledger)
     decision_id = _decision_id(inputs)
-    verdicts = tuple(v for v in slate.verdicts if v is not None)
+    verdicts = tuple(_with_reason(v, inputs) for v in slate.verdicts if v is not None)
     proposals = tuple(each.proposal for each in slate.sent)
     headline = _headline(proposals, verdicts)
     return Decision(
@@ -93,9 +97,10 @@ def decide(
         verdicts=verdicts,
         actions=_actions(decision_id, slate, verdicts, inputs, settings, ledger),
         headline=headline,
-        rationale=_rationale(proposals, verdicts, headline, inputs.halted),
+        rationale=_rationale(proposals, verdicts, headline, inputs),
         margin="" if headline is None else proposals[headline].otherwise,
         halted=inputs.halted,
+        halted_because=inputs.halted_because,
     )
 
 
@@ -166,8 +171,10 @@ def _hear(
     try:
         answer = agent.proposer.propose(inputs.snapshot, inputs.forecast)
         proposals = list(islice(answer, MOST_ANSWERS))
-    except (Exception, SystemExit) as error:  # anybody's code; its failure is on the record
-        line = f"{agent.name} failed: {type(error).__name__}: {_last_words(error)}"
+    except KeyboardInterrupt:
+        raise  # a person, or a service manager, stops the loop
+    except BaseException as error:  # anybody's code; its failure is on the record
+        line = f"{agent.name} failed: {_class_name(error)}: {_last_words(error)}"
         return _only_a_line(agent, inputs, line, "agent-failed")
     if not proposals:
         return _only_a_line(agent, inputs, f"{agent.name} did not answer", "no-answer")
@@ -184,6 +191,11 @@ def _hear(
         extra = _only_a_line(agent, inputs, unread, "proposals-per-agent")
         return kept + extra[0], [*judged, *extra[1]]
     return kept, judged
+
+
+def _class_name(error: BaseException) -> str:
+    """Read past a metaclass, which could answer with code."""
+    return _text(type.__dict__["__name__"].__get__(type(error)))
 
 
 def _last_words(error: BaseException) -> str:
@@ -307,7 +319,7 @@ def _arbitrate(
         refusal = check.grant(slate.sent[candidate.index], candidate.plan)
         return None if refusal is None else replace(refusal, mode=candidate.mode)
 
-    for index, verdict in arbitrate(candidates, settings.referee, grant).items():
+    for index, verdict in arbitrate(candidates, settings.referee, grant, inputs.cycle).items():
         slate.verdicts[index] = verdict
     for index, each in enumerate(slate.sent):
         if slate.verdicts[index] is None:
@@ -391,14 +403,22 @@ def _rationale(
     proposals: Sequence[Proposal],
     verdicts: Sequence[Verdict],
     headline: int | None,
-    halted: bool,
+    inputs: Inputs,
 ) -> str:
     if headline is not None:
         return proposals[headline].reason
-    if halted:
-        return "Nothing to do: halted by a person."
+    if inputs.halted:
+        why = f" ({inputs.halted_because})" if inputs.halted_because else " by a person"
+        return f"Nothing to do: halted{why}."
     parts = [_in_short(p, v) for p, v in zip(proposals, verdicts, strict=True)]
     return f"Nothing to do: {', '.join(dict.fromkeys(parts))}"
+
+
+def _with_reason(verdict: Verdict, inputs: Inputs) -> Verdict:
+    """A refusal because of the halt quotes what the halt was for."""
+    if verdict.rule != "halted" or not inputs.halted_because:
+        return verdict
+    return replace(verdict, sentence=f"halted ({inputs.halted_because}): only restores happen")
 
 
 def _in_short(proposal: Proposal, verdict: Verdict) -> str:

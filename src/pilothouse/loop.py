@@ -17,7 +17,7 @@ from typing import Protocol
 
 from pilothouse.act import Actuator, perform
 from pilothouse.decide import Inputs, decide
-from pilothouse.domain import Decision, Forecast, Mode, Receipt, Result, Snapshot
+from pilothouse.domain import Action, Decision, Forecast, Mode, Receipt, Result, Snapshot, Write
 from pilothouse.guard import Guard, Ledger
 from pilothouse.guard.switch import Controls
 from pilothouse.journal import Cycle, Outcome, Receipts, Record, digest_of
@@ -70,8 +70,10 @@ class Loop:
     settings: Settings
     run_id: str
 
-    def turn(self, cycle: int, controls: Controls, halted: Callable[[], bool]) -> Turn:
-        """One cycle; ``halted`` is the kill switch, read again before every write."""
+    def turn(
+        self, cycle: int, controls: Controls, may_write: Callable[[Action, Write], str]
+    ) -> Turn:
+        """One cycle; ``may_write`` reads the controls again, before every write."""
         watch = Stopwatch()
         with watch("observe"):
             snapshot = self.cluster.observe()
@@ -87,7 +89,7 @@ class Loop:
             base = self.scorer.before(self.cluster, decision.actions)
         with watch("act"):
             now = lambda: self.cluster.clock_seconds  # noqa: E731
-            done = list(perform(decision.actions, self.cluster, halted=halted, clock=now))
+            done = list(perform(decision.actions, self.cluster, may_write=may_write, clock=now))
             receipts = tuple(receipt for _, _, receipt in done)
             if receipts:
                 self.journal.append(Receipts(decision=decision.id, receipts=receipts), cycle=cycle)
@@ -117,6 +119,7 @@ class Loop:
             forecast_digest=digest_of(forecast),
             modes=controls.modes,
             halted=controls.halted,
+            halted_because=controls.halted_because,
             approved=frozenset(controls.approved),
         )
         return decide(

@@ -109,6 +109,7 @@ class Replay:
             forecast_digest=digest_of(frame.forecast),
             modes={key: Mode(mode) for key, mode in record.modes.items()},
             halted=recorded.halted,
+            halted_because=recorded.halted_because,
             approved=frozenset(record.approvals),
         )
         bench = self._bench

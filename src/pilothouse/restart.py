@@ -26,9 +26,11 @@ from pilothouse.journal import (
     Receipts,
     RecordedCycle,
     Resume,
+    Rotated,
+    SettingsChange,
 )
 from pilothouse.scenarios import load as load_scenario
-from pilothouse.settings import Settings
+from pilothouse.settings import GuardSettings, Settings
 from pilothouse.sim.cluster import SimCluster
 
 BACKFILL_CYCLES = 60  # recorded snapshots a resumed forecaster sees again
@@ -99,12 +101,19 @@ def unscored_actions(resume: Resume, settled: Sequence[Receipt]) -> list[Action]
     return list(waiting.values())
 
 
-def ledger_of(resume: Resume | None, cycles: Sequence[RecordedCycle], settings: Settings) -> Ledger:
-    """The guard's ledger from the checkpoint and everything recorded since."""
+def ledger_of(
+    resume: Resume | None, cycles: Sequence[RecordedCycle], settings: Settings, path: Path
+) -> Ledger:
+    """The guard's ledger from the checkpoint and everything recorded since.
+
+    Each record is taken in under the settings that were in force then, because they say what was
+    forgotten meanwhile; ``settings`` apply from here on. A replay goes the same way.
+    """
     if resume is None:
         return Ledger(settings.guard)
+    guard = _guard_settings(_settings_before(resume, path)) or settings.guard
     state = resume.state.get("ledger")
-    ledger = Ledger.from_dict(state, settings.guard) if state else Ledger(settings.guard)
+    ledger = Ledger.from_dict(state, guard) if state else Ledger(guard)
     snapshots = {recorded.seq: recorded.snapshot for recorded in cycles}
     for entry in resume.since:
         match entry.record:
@@ -112,7 +121,29 @@ def ledger_of(resume: Resume | None, cycles: Sequence[RecordedCycle], settings: 
                 ledger.charge(cycle.decision, snapshots[entry.seq])
             case Receipts() as answer:
                 ledger.settle(answer.receipts)
-    return ledger
+            case SettingsChange() as change:
+                guard = _guard_settings(change) or guard
+                ledger = Ledger.from_dict(ledger.to_dict(), guard)
+    return Ledger.from_dict(ledger.to_dict(), settings.guard)
+
+
+def _settings_before(resume: Resume, path: Path) -> SettingsChange | None:
+    """What was in force at the checkpoint: the newest, unless it changed since."""
+    if not any(isinstance(entry.record, SettingsChange) for entry in resume.since):
+        return resume.settings
+    if resume.checkpoint_cycle is None:
+        return None  # the first record of all says it
+    newest = JournalReader(path).newest("settings", "rotated", before=resume.since[0].seq)
+    match newest.record if newest else None:
+        case SettingsChange() as change:
+            return change
+        case Rotated() as rotated:
+            return rotated.settings
+    return None
+
+
+def _guard_settings(change: SettingsChange | None) -> GuardSettings | None:
+    return None if change is None else msgspec.convert(change.settings, Settings).guard
 
 
 def controls_of(resume: Resume | None) -> Controls:
@@ -126,6 +157,7 @@ def controls_of(resume: Resume | None) -> Controls:
         modes={key: Mode(mode) for key, mode in known.get("modes", {}).items()},
         approved=known.get("approved", {}),
         line=known.get("line", 0),
+        seal=known.get("seal", ""),
     )
     now = 0
     for entry in resume.since:
@@ -146,5 +178,6 @@ def settled(controls: Controls, decision: Decision) -> Controls:
 
 def command_of(record: Control) -> Command:
     """The command a record of one came from."""
-    arguments = {k: v for k, v in record.arguments.items() if k != "line"}
-    return Command(line=int(record.arguments["line"]), command=record.command, arguments=arguments)
+    arguments = dict(record.arguments)
+    line, seal = int(arguments.pop("line")), arguments.pop("seal", "")
+    return Command(line=line, command=record.command, arguments=arguments, seal=seal)

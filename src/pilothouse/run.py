@@ -18,9 +18,10 @@ import msgspec
 
 from pilothouse import __version__, restart
 from pilothouse.act import resolve
-from pilothouse.domain import Mode, Snapshot
+from pilothouse.domain import Action, Mode, Snapshot, Write
+from pilothouse.errors import JournalMismatch
 from pilothouse.guard import Guard
-from pilothouse.guard.switch import Command, ControlFile, Controls, controls_path
+from pilothouse.guard.switch import Command, ControlFile, Controls, controls_path, objection
 from pilothouse.journal import (
     Check,
     Checkpoint,
@@ -42,6 +43,7 @@ from pilothouse.score.selfcheck import Finding, SelfCheck, Stress
 from pilothouse.settings import Settings
 from pilothouse.settings.file import to_tree
 from pilothouse.sim.cluster import SimCluster
+from pilothouse.sim.remote import RemoteCluster
 
 
 class Backend(Cluster, Protocol):
@@ -79,16 +81,20 @@ class Runner:
         settings = with_thresholds(settings)
         self.settings = settings
         self.journal = journal
+        self._switch = ControlFile(controls_path(journal.path))
+        before = self._switch.end()  # of an older run, if this one is new; what comes now is for us
         self._forecaster = forecaster or forecaster_of(settings.forecast)
         self._agents = tuple(agents if agents is not None else default_agents(settings))
-        self._switch = ControlFile(controls_path(journal.path))
         self._check = SelfCheck()
         self._seen: Snapshot | None = None
         self.stages = _stages(self._forecaster.name, prepared)
         self.findings_at_end: Sequence[Finding] = ()
+        _refuse_other_cluster(settings, cluster)
         resume = journal.begin(_run_of(settings))
+        _refuse_restarted_cluster(cluster, resume)
         self.run_id = (resume.run if resume else _run_of(settings)).run_id
-        self._controls = restart.controls_of(resume)
+        self._controls = before if resume is None else restart.controls_of(resume)
+        self.lines_left_alone = 0 if resume else before.line
         cycles = restart.recorded_cycles(resume, journal.path) if resume else []
         self.cluster: Backend = cluster or restart.embedded_cluster(settings, resume)
         self._clock = restart.clock_of(resume)
@@ -98,13 +104,14 @@ class Runner:
             forecaster=self._forecaster,
             agents=self._agents,
             guard=Guard(settings, self._agents),
-            ledger=restart.ledger_of(resume, cycles, settings),
+            ledger=restart.ledger_of(resume, cycles, settings, journal.path),
             scorer=Scorer(settings.score),
             settings=settings,
             run_id=self.run_id,
         )
         if resume is None:
-            journal.append(_settings_record(settings, self._forecaster, "start"), *self.stages)
+            start = _settings_record(settings, self._forecaster, "start")
+            journal.append(start, *self._place_among_controls(), *self.stages)
         else:
             self._take_up(resume, restart.recent_snapshots(cycles))
         self.cycle = (resume.cycle or 0) if resume else 0
@@ -120,12 +127,12 @@ class Runner:
         self.cycle += 1
         self._clock += self.settings.run.cycle_seconds
         self.cluster.advance(max(self._clock - self.cluster.clock_seconds, 0))
-        commands = self._switch.after(self._controls.line)
+        commands = self._switch.after(self._controls)
         for command in commands:
             self._controls = self._controls.after(command, self.cluster.clock_seconds)
         if commands:
             self.journal.append(*map(_control_record, commands), cycle=self.cycle)
-        turn = self.loop.turn(self.cycle, self._controls, self._halted_now)
+        turn = self.loop.turn(self.cycle, self._controls, self._why_not_now)
         stresses = tuple(self.cluster.stimuli())
         findings = self._check.look(
             turn.snapshot,
@@ -150,12 +157,24 @@ class Runner:
             stresses=stresses,
         )
 
-    def _halted_now(self) -> bool:
-        """The kill switch, read again right before a write."""
-        controls = self._controls
-        for command in self._switch.after(controls.line):
-            controls = controls.after(command, self.cluster.clock_seconds)
-        return controls.halted
+    def _why_not_now(self, action: Action, write: Write) -> str:
+        """Kill switch and modes, read again right before a write."""
+        now = self._controls
+        for command in self._switch.after(now):
+            now = now.after(command, self.cluster.clock_seconds)
+        return objection(
+            action.agent,
+            write.target,
+            decided=self._controls,
+            now=now,
+            settings=self.settings.modes,
+        )
+
+    def _place_among_controls(self) -> list[Record]:
+        """Where a new run begins in a controls file that is older, so that a restart knows."""
+        if not self.lines_left_alone:
+            return []
+        return [Checkpoint(state=self.state(), simulator=self._saved())]
 
     def _keep_place(self, notes: list[Record]) -> None:
         if self.cycle % self.settings.journal.keyframe_cycles == 0:
@@ -177,6 +196,7 @@ class Runner:
                 "modes": {key: str(mode) for key, mode in controls.modes.items()},
                 "approved": dict(controls.approved),
                 "line": controls.line,
+                "seal": controls.seal,
             },
         }
 
@@ -205,13 +225,14 @@ class Runner:
             )
             for decision in dict.fromkeys(_of(intent) for intent in intents)
         ]
+        change = _settings_record(self.settings, self._forecaster, "changed at a restart")
+        changed = resume.settings is None or _differs(resume.settings, change)
+        # The ledger had the new settings when it took the receipts in, and a replay does likewise.
         notes: list[Record] = [
+            *([change] if changed else []),
             *answered,
             Resumed(reason="restart", resolved={r.intent: str(r.status) for r in receipts}),
         ]
-        change = _settings_record(self.settings, self._forecaster, "changed at a restart")
-        if resume.settings is None or _differs(resume.settings, change):
-            notes.append(change)
         self.journal.append(*notes, *self.stages)
 
     def _stage(self, name: str, state: Any, *, done: int, total: int) -> None:
@@ -219,6 +240,33 @@ class Runner:
             replace(stage, state=state, done=done, total=total) if stage.name == name else stage
             for stage in self.stages
         ]
+
+
+def _refuse_other_cluster(settings: Settings, cluster: Backend | None) -> None:
+    """A journal names the cluster it is about; a simulator elsewhere knows what it is."""
+    if not isinstance(cluster, RemoteCluster):
+        return
+    run = settings.run
+    for name, given, real in (
+        ("cluster", run.cluster, cluster.name),
+        ("scenario", run.scenario, cluster.scenario_name),
+        ("seed", run.seed, cluster.seed),
+    ):
+        if given != real:
+            raise JournalMismatch(
+                f"The simulated cluster runs {name} {real}, but {given} was given. Give {name} "
+                f"{real}, or start the simulator with {given}."
+            )
+
+
+def _refuse_restarted_cluster(cluster: Backend | None, resume: Resume | None) -> None:
+    """Time does not go back: such a simulator forgot every write that the journal knows of."""
+    recorded = restart.clock_of(resume)
+    if isinstance(cluster, RemoteCluster) and cluster.clock_seconds < recorded:
+        raise JournalMismatch(
+            f"The simulated cluster is at {cluster.clock_seconds} s, the journal at {recorded} s: "
+            "it was restarted. Give another --journal to start anew with it."
+        )
 
 
 def _run_of(settings: Settings) -> Run:
@@ -266,7 +314,7 @@ def _control_record(command: Command) -> Control:
     return Control(
         line=" ".join([command.command, *command.arguments.values()]),
         command=command.command,
-        arguments={**command.arguments, "line": str(command.line)},
+        arguments={**command.arguments, "line": str(command.line), "seal": command.seal},
     )
 
 

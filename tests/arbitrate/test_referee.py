@@ -14,7 +14,14 @@ from pilothouse.testing.builders import a_proposal, a_snapshot, with_namespace, 
 SNAPSHOT = with_node(
     with_namespace(a_snapshot(), "kube-system", managed=1, protected=0), 5, power=2
 )
-RANKS = {"janitor": 0, "safety": 10, "admission": 20, "efficiency": 30, "stranger": 100}
+RANKS = {
+    "janitor": 0,
+    "safety": 10,
+    "admission": 20,
+    "efficiency": 30,
+    "stranger": 100,
+    "other": 100,
+}
 
 
 def grant(_: Candidate) -> Verdict | None:
@@ -153,3 +160,31 @@ def test_order_of_arrival_does_not_matter() -> None:
     mixed = [slow(0), migrate(1), hold(2), slow(3, agent="stranger")]
     there = arbitrate(mixed, RefereeSettings(), grant)
     assert there == arbitrate(mixed[::-1], RefereeSettings(), grant)
+
+
+def test_among_equals_a_claimed_priority_or_score_does_not_go_first() -> None:
+    """Equal strangers take turns; only an agent's own wishes are ordered by what it claims."""
+    loud = [slow(i, f"node-{i}", "stranger", priority=-1_000, score=1.0) for i in range(3)]
+    quiet = slow(3, "node-0", "other", frequency=1000, priority=9, score=0.1)
+    room = RefereeSettings(actions_per_cycle=2)
+    for cycle, first in ((0, "other"), (1, "stranger")):
+        granted: list[str] = []
+
+        def note(c: Candidate, granted: list[str] = granted) -> Verdict | None:
+            granted.append(f"{c.agent}/{c.proposal.target.name}")
+            return None
+
+        verdicts = arbitrate([*loud, quiet], room, note, cycle)
+        assert granted[0].startswith(first)
+        assert set(verdicts) == {0, 1, 2, 3}
+    own = [slow(0, "node-0", "stranger", priority=5), slow(1, "node-1", "stranger", priority=1)]
+    chosen = arbitrate(own, RefereeSettings(actions_per_cycle=1), grant)
+    assert rulings(chosen) == {0: "overridden", 1: "chosen"}
+
+
+def test_second_wish_of_one_stranger_waits_for_the_first_of_another() -> None:
+    many = [slow(i, f"node-{i}", "other", priority=-9) for i in range(1, 4)]
+    single = slow(9, "node-4", "stranger", priority=9)
+    room = RefereeSettings(actions_per_cycle=2)
+    for cycle in range(4):
+        assert rulings(arbitrate([*many, single], room, grant, cycle))[9] == "chosen"

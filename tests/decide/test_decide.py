@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -252,6 +253,32 @@ def test_an_agent_that_breaks_leaves_a_line_and_stops_nobody() -> None:
     assert "out of ideas" in decision.verdicts[-1].sentence
 
 
+class Escape(BaseException):
+    """Not an Exception."""
+
+
+class Raising(Broken):
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def propose(self, snapshot: Snapshot, forecast: Forecast) -> Sequence[Proposal]:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    "error", [Escape("away"), GeneratorExit(), asyncio.CancelledError(), SystemExit(3)], ids=repr
+)
+def test_an_agent_ends_no_loop_whatever_it_raises(error: BaseException) -> None:
+    decision = decided(troubled(), Raising(error))
+    assert acts(decision) == [("safety", "migrate", "node-2")]
+    assert f"broken failed: {type(error).__name__}" in decision.proposals[-1].reason
+
+
+def test_a_person_can_still_interrupt_an_agent() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        decided(troubled(), Raising(KeyboardInterrupt()))
+
+
 def test_things_that_are_no_proposals_are_refused_one_by_one() -> None:
     decision = decided(busy(), Stranger([None, 3, "migrate", a_wish()]))
     assert [v.rule for v in decision.verdicts[-4:-1]] == ["malformed"] * 3
@@ -331,3 +358,24 @@ def test_whatever_a_stranger_says_ours_is_still_chosen(wishes: list[Proposal]) -
         w for a in decision.actions for w in a.writes if w.target.namespace == "kube-system"
     ]
     assert protected == []
+
+
+def test_what_expired_is_taken_back_without_a_registered_janitor() -> None:
+    ledger, (snapshot, forecast) = Ledger(SETTINGS.guard), troubled()
+    ledger.charge(decided((snapshot, forecast), ledger=ledger), snapshot)
+    agents = tuple(a for a in default_agents(SETTINGS) if a.name != "janitor")
+    later = replace(snapshot, taken_seconds=snapshot.taken_seconds + 1_800)
+    inputs = Inputs(
+        run_id="run",
+        cycle=8,
+        snapshot=later,
+        forecast=a_forecast(later),
+        snapshot_digest="s",
+        forecast_digest="f",
+        modes={},
+        halted=False,
+        approved=frozenset(),
+    )
+    guard = Guard(SETTINGS, agents)
+    decision = decide(inputs, agents=agents, guard=guard, settings=SETTINGS, ledger=ledger)
+    assert [a.agent for a in decision.actions if a.restores] == ["janitor"]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,11 @@ def test_doing_nothing_is_explained():
     decision = a_decision(actions=(), headline=None, proposals=(), verdicts=(), rationale="calm")
     assert headline(decision) == "do nothing"
     assert "Chosen    do nothing\nBecause   calm" in text(Account(decision=decision))
+
+
+def test_halt_is_told_with_its_reason():
+    decision = replace(the_decision(), halted=True, halted_because="drill")
+    assert text(Account(decision=decision)).splitlines()[0].endswith(", halted: drill")
 
 
 def test_unanswered_and_refused_writes_are_told():

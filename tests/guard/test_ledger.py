@@ -11,6 +11,7 @@ from pilothouse.domain import (
     Action,
     ActionKind,
     Decision,
+    Plan,
     Receipt,
     Ref,
     Snapshot,
@@ -19,6 +20,7 @@ from pilothouse.domain import (
     Write,
 )
 from pilothouse.guard import Ledger
+from pilothouse.guard.tally import Tally
 from pilothouse.settings import GuardSettings
 from pilothouse.testing.builders import a_snapshot
 
@@ -182,3 +184,37 @@ def test_the_same_record_gives_the_same_ledger() -> None:
     for ledger in (first, second):
         ledger.charge(a_restore(ledger, 900), SNAPSHOT)
     assert first.to_dict() == second.to_dict()
+
+
+def test_what_is_charged_is_what_was_granted() -> None:
+    """Both count through one function: the tally of a cycle and that of its ledger agree."""
+    targets = (NODE, POD, SNAPSHOT.workload_ref(0), SNAPSHOT.namespace_ref(0))
+    writes = tuple(
+        Write(verb=verb, target=target, uid=1, value=1, original=0, intent=f"d.0.{n}")
+        for n, (verb, target) in enumerate(
+            zip((Verb.DRAIN, Verb.EVICT, Verb.SCALE, Verb.GATE), targets, strict=True)
+        )
+    )
+    action = replace(an_action("d.0", Verb.DRAIN, NODE, 1, 0, expires=900), writes=writes)
+    ledger = Ledger(SETTINGS)
+    granted = Tally(ledger, SNAPSHOT, now=0, window=600, ranks={})
+    nothing: dict[str, Any] = dict.fromkeys(("inverse", "touches", "workloads", "nodes"), ())
+    plan = Plan(writes=writes, **nothing, disturbs=0, effects=())
+    granted.grant(plan, action.agent, 0)
+    ledger.charge(a_decision(action), SNAPSHOT)
+    charged = Tally(ledger, SNAPSHOT, now=0, window=600, ranks={})
+    keys = [("agent", "safety"), ("disturbed", ""), ("node", str(NODE))]
+    keys += [("workload", str(SNAPSHOT.workload_ref(0))), ("namespace", targets[3].name)]
+    for key in keys:
+        assert granted.uses(*key) == charged.uses(*key) != []
+
+
+def test_order_of_what_is_active_survives_a_store_that_sorts_its_keys() -> None:
+    ledger = Ledger(SETTINGS)
+    for ident, expires in (("b.0", 300), ("a.0", 400)):
+        action = an_action(ident, Verb.DRAIN, NODE, 1, 0, expires=expires)
+        taint = an_action(ident, Verb.TAINT, NODE, 1, 0, expires=expires)
+        ledger.charge(a_decision(action if ident == "b.0" else taint), SNAPSHOT)
+    stored = json.loads(json.dumps(ledger.to_dict(), sort_keys=True))
+    again = Ledger.from_dict(stored, SETTINGS)
+    assert [a.action for a in ledger.active] == [a.action for a in again.active] == ["b.0", "a.0"]

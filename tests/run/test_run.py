@@ -207,6 +207,10 @@ def test_halt_stops_writes_at_once_and_takes_back_what_is_active(tmp_path):
     assert any(agent != "janitor" for agent, _, _ in executed(before))
     assert {agent for agent, _, _ in executed(halted)} == {"janitor"}
     assert all(r.turn.decision.halted for r in halted)
+    assert {r.turn.decision.halted_because for r in halted} == {"drill"}
+    assert "Nothing to do: halted (drill)." in {r.turn.decision.rationale for r in halted}
+    refused = [v for r in halted for _, v in r.turn.decision.with_ruling(Ruling.REFUSED)]
+    assert "halted (drill): only restores happen" in {v.sentence for v in refused}
     assert any(agent != "janitor" for agent, _, _ in executed(after))
     assert replay(path).ok
 
@@ -357,3 +361,50 @@ def test_unreadable_control_line_halts(tmp_path):
     reports = run(path, 2)
     assert reports[-1].turn.decision.halted
     assert "line 1" in reports[-1].controls.halted_because
+
+
+def test_controls_file_that_loses_lines_halts_the_run_and_replays(tmp_path):
+    path = tmp_path / "a.db"
+    run(path, 2)
+    ControlFile(controls_path(path)).append("mode", {"agent": "safety", "mode": "shadow"})
+    run(path, 2)
+    controls_path(path).unlink()
+    decision = run(path, 2)[-1].turn.decision
+    assert decision.halted
+    assert decision.halted_because.startswith("the controls file lost lines: 1 were taken, 0 are")
+    assert run(path, 1)[-1].controls.halted, "a restart remembers"
+    assert replay(path).ok
+
+
+def test_leftover_controls_of_an_older_run_do_not_rule_a_new_one(tmp_path):
+    """Nor after a restart that comes before the first regular checkpoint."""
+    run(tmp_path / "a.db", 6)
+    path = tmp_path / "b.db"
+    ControlFile(controls_path(path)).append("halt", {})
+    run(path, 3)
+    reports = run(path, 3)
+    assert not reports[-1].turn.decision.halted
+    assert digest(path) == digest(tmp_path / "a.db")
+    ControlFile(controls_path(path)).append("halt", {"reason": "drill"})
+    assert run(path, 1)[-1].turn.decision.halted_because == "drill"
+
+
+@pytest.mark.parametrize("mode", ["off", "shadow"])
+def test_mode_changed_after_the_decision_stops_its_writes(tmp_path, mode):
+    path = tmp_path / "a.db"
+    settings = settings_for()
+    cluster = SimCluster(load("harbor"), seed=1, name="sim")
+    agents = (Registration(Steady(), 100, Steady.title),)
+    with Journal.open(path, settings=settings.journal) as journal:
+        runner = Runner(settings=settings, journal=journal, cluster=cluster, agents=agents)
+        append = runner.loop.journal.append_cycle
+
+        def decided(record: Cycle, *rest: object) -> None:
+            append(record, *rest)
+            ControlFile(controls_path(path)).append("mode", {"agent": "steady", "mode": mode})
+
+        runner.loop.journal.append_cycle = decided
+        (report,) = runner.cycles(1)
+    assert {r.status for r in report.turn.receipts} == {Status.SKIPPED}
+    assert "mode changed before this write" in report.turn.receipts[0].detail
+    assert cluster.log() == []

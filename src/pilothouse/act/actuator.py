@@ -48,19 +48,21 @@ def perform(
     actions: Sequence[Action],
     actuator: Actuator,
     *,
-    halted: Callable[[], bool],
+    may_write: Callable[[Action, Write], str],
     clock: Callable[[], int],
 ) -> Iterator[tuple[Action, Write, Receipt]]:
     """Send each write of each action, in order, and hand back every answer.
 
     A write that did not succeed stops the later writes on the same target: a node whose taint was
-    refused must not be drained. The kill switch is read before every single write.
+    refused must not be drained. ``may_write`` is asked before every single write and says why not,
+    or nothing; what takes an earlier action back is sent all the same.
     """
     for action in actions:
         stopped: set[Ref] = set()
         for write in action.writes:
-            if halted() and not action.restores:
-                receipt = _skipped(write, "halted before this write was sent", clock())
+            why_not = may_write(action, write)
+            if why_not and not action.restores:
+                receipt = _skipped(write, why_not, clock())
             elif write.target in stopped:
                 receipt = _skipped(
                     write, "an earlier write on this target did not succeed", clock()

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The referee: safety preempts, protective admission preempts efficiency, rank goes first.
 
+Agents of one rank take turns: the first wish of each before the second of any, and whoever begins
+changes from cycle to cycle. Priority and score are claims, so they order only what one agent asks
+for.
+
 It goes through the candidates in order and asks, for each, whether somebody already chosen stands
 against it and whether the guard still grants it. A candidate that is not granted blocks nobody. A
 shadow or unapproved candidate is weighed after all that enforce, so it can lose to one of them and
@@ -12,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import zip_longest
 
 from pilothouse.arbitrate.conflict import disagreement
 from pilothouse.domain import (
@@ -73,14 +78,14 @@ def role_of(agent: str, rank: int, proposal: Proposal) -> Role:
 
 
 def arbitrate(
-    candidates: Sequence[Candidate], settings: RefereeSettings, grant: Grant
+    candidates: Sequence[Candidate], settings: RefereeSettings, grant: Grant, cycle: int = 0
 ) -> dict[int, Verdict]:
     """A verdict for each candidate, by its index. ``grant`` is the guard's last word."""
     enforcing = [c for c in candidates if c.mode is Mode.ENFORCE]
     others = [c for c in candidates if c.mode is not Mode.ENFORCE]
     verdicts: dict[int, Verdict] = {}
-    acting = _pass(sorted(enforcing, key=_order), [], settings, grant, verdicts)
-    _pass(sorted(others, key=_order), acting, settings, _granted, verdicts)
+    acting = _pass(_in_order(enforcing, cycle), [], settings, grant, verdicts)
+    _pass(_in_order(others, cycle), acting, settings, _granted, verdicts)
     return verdicts
 
 
@@ -88,8 +93,21 @@ def _granted(_: Candidate) -> Verdict | None:
     return None  # nothing will happen, so there is nothing to count
 
 
-def _order(c: Candidate) -> tuple[int, int, float, int]:
-    return (c.rank, c.proposal.priority, -c.proposal.score, c.index)
+def _in_order(candidates: Sequence[Candidate], cycle: int) -> list[Candidate]:
+    wishes: dict[tuple[int, str], list[Candidate]] = {}
+    for candidate in sorted(candidates, key=_claim):
+        wishes.setdefault((candidate.rank, candidate.agent), []).append(candidate)
+    ordered: list[Candidate] = []
+    for rank in sorted({rank for rank, _ in wishes}):
+        names = sorted(name for other, name in wishes if other == rank)
+        first = cycle % len(names)
+        lists = [wishes[rank, name] for name in (*names[first:], *names[:first])]
+        ordered += (c for turn in zip_longest(*lists) for c in turn if c is not None)
+    return ordered
+
+
+def _claim(c: Candidate) -> tuple[int, float, int]:
+    return (c.proposal.priority, -c.proposal.score, c.index)
 
 
 def _pass(
@@ -146,7 +164,9 @@ def _clash(candidate: Candidate, winner: Candidate, key: str) -> tuple[str, str]
     short = name.rpartition("/")[2]
     if field.endswith(" twice"):
         return "duplicate", f"{winner.agent} already changes {field[:-6]} of {short}"
-    rule = "rank" if winner.rank != candidate.rank else "highest-score"
+    rule = "highest-score"
+    if winner.agent != candidate.agent:
+        rule = "rank" if winner.rank != candidate.rank else "turn"
     return rule, f"{winner.agent} wants the opposite for {field} of {short}"
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -120,7 +120,13 @@ def _misused(error: typer.TyperException) -> int:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "pilothouse"
     stop = "" if message.endswith((".", "?")) else "."
-    return _fail(f"{message}{stop} See: {command} --help", error.exit_code)
+    return _fail(f"{message}{_given(error)}{stop} See: {command} --help", error.exit_code)
+
+
+def _given(error: typer.TyperException) -> str:
+    """The value that was refused; only the cause of the error knows it."""
+    problems: list[Any] = getattr(error.__cause__, "errors", list)()
+    return f", but got {problems[0]['input']}" if problems else ""
 
 
 def _bug(error: Exception) -> str:

@@ -46,18 +46,17 @@ def init(
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:
-    """All of it or nothing: a full disk leaves neither an empty file nor half of one."""
-    import os
-
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        if force:
-            part.replace(path)
-        else:
-            os.link(part, path)  # refuses to overwrite, unlike a rename
-    finally:
-        part.unlink(missing_ok=True)
+    """All of it or nothing: a full disk leaves an earlier file as it was, and no part of a new."""
+    part = path.with_name(f".{path.name}.part") if force and path.is_file() else path
+    with part.open("x" if part == path else "w", encoding="utf-8") as file:
+        try:
+            file.write(text)
+            file.flush()
+        except OSError:
+            part.unlink()
+            raise
+    if part != path:
+        part.replace(path.resolve())
 
 
 @app.command()

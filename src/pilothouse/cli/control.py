@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pilothouse.cli.output import JournalOption
-
 if TYPE_CHECKING:
     from pilothouse.guard.switch import CommandName
+
+JournalOption = Annotated[
+    Path | None, typer.Option("--journal", help="Of the loop; the one that runs if none.")
+]
 
 
 def halt(
@@ -58,16 +60,51 @@ def approve(
 
 
 def _send(command: CommandName, arguments: Mapping[str, str], journal: Path | None) -> None:
-    from pilothouse.errors import MissingFile, UserError
+    from pilothouse.errors import UserError
     from pilothouse.guard.switch import ControlFile, controls_path
-    from pilothouse.home import latest_journal
+    from pilothouse.journal.files import is_locked
 
-    path = journal or latest_journal()
+    path = journal or _running()
+    controls = controls_path(path)
+    try:
+        _refuse_missing(path)
+        is_running = is_locked(path)
+        ControlFile(controls).append(command, arguments)
+    except OSError as error:
+        raise UserError(
+            f"{controls} cannot be written: {error.strerror or error}. It must be a file that you "
+            "may write; until then stop the loop itself to stop it from acting."
+        ) from None
+    said = " ".join([command, *arguments.values()])
+    if is_running:
+        typer.echo(f"{said}: handed to the loop of {path}; it obeys before its next write.")
+    else:
+        typer.echo(
+            f"{said}: written for {path}, but no loop is running on it; it will be obeyed when one "
+            "starts."
+        )
+
+
+def _refuse_missing(path: Path) -> None:
+    from pilothouse.errors import MissingFile
+
     if not path.exists():
         raise MissingFile(f"There is no journal {path}. Name the journal of the running loop.")
-    try:
-        ControlFile(controls_path(path)).append(command, arguments)
-    except OSError as error:
-        raise UserError(f"{controls_path(path)} cannot be written: {error.strerror}.") from None
-    said = " ".join([command, *arguments.values()])
-    typer.echo(f"{said}: handed to the loop of {path}; it obeys before its next write.")
+
+
+def _running() -> Path:
+    """The journal of the one loop that runs; a guess could stop the wrong one."""
+    from pilothouse.errors import UserError
+    from pilothouse.home import home, journals
+    from pilothouse.journal.files import is_locked
+
+    found = [path for path in journals() if is_locked(path)]
+    if not found:
+        raise UserError(
+            f"No loop is running with a journal in {home() / 'runtime'}. Name the journal with "
+            "--journal FILE."
+        )
+    if len(found) > 1:
+        listed = ", ".join(map(str, found))
+        raise UserError(f"{len(found)} loops are running. Choose one with --journal: {listed}.")
+    return found[0]

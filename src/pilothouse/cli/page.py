@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from pilothouse import __version__
+from pilothouse.errors import UserError
 from pilothouse.journal import Ingested
 from pilothouse.run import Report, Runner
 from pilothouse.server.app import create_app
@@ -107,7 +108,13 @@ def _token(journal: Path) -> str:
     """The secret of the ingest endpoint, in a file that only its owner can read."""
     path = journal.with_name(journal.name + ".token")
     token = secrets.token_urlsafe(32)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(token + "\n")
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(token + "\n")
+    except OSError as error:
+        raise UserError(
+            f"The token file {path} cannot be written: {error.strerror or error}. Make it "
+            "writable or remove it, or run with --no-serve."
+        ) from None
     return token

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,7 +67,7 @@ def up(
     as_json: AsJson = False,
 ) -> None:
     """Run the loop on a simulated or a live cluster and serve its page."""
-    from pilothouse.home import default_journal
+    from pilothouse.home import created, default_journal
     from pilothouse.settings import Settings
     from pilothouse.settings.file import load, with_overrides
 
@@ -91,7 +91,9 @@ def up(
         from pilothouse.cli.stages import from_trace
 
         settings = from_trace(settings, trace, speed)
-    cluster: Backend | None = _remote(sim)
+    cluster: Backend | None = None
+    if sim is not None:
+        cluster, settings = _remote(sim, settings, {"config": config, **given})
     watchers: list[Watcher] = []
     if kubeconfig is not None:
         _refuse_both(scenario, sim)
@@ -103,7 +105,7 @@ def up(
     known = settings.run.scenario if kubeconfig is None else f"live-{settings.run.cluster}"
     path = journal or default_journal(known, settings.run.seed)
     if journal is None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        created(path.parent)
     _run(
         settings,
         path,
@@ -145,7 +147,7 @@ def _run(
     if not live:
         load_scenario(settings.run.scenario)  # a bad name is told before anything is created
     with ExitStack() as stack:
-        if live and cluster is not None:
+        if cluster is not None:
             stack.callback(cluster.close)
         page = stack.enter_context(_page(settings)) if serve else None
         journal = stack.enter_context(Journal.open(path, settings=settings.journal))
@@ -154,6 +156,9 @@ def _run(
             typer.echo(f"Page     {page.open(runner)}")
             watchers = [page.show, *watchers]
         typer.echo(f"Journal  {path}")
+        if runner.lines_left_alone:
+            lines = f"{runner.lines_left_alone} lines of an older run are left alone"
+            typer.echo(f"Controls {lines}", err=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager's stop
         try:
             _walk(runner, watchers, cycles, settings.run.interval_wall_seconds, as_json)
@@ -163,12 +168,22 @@ def _run(
             _farewell(runner, as_json)
 
 
-def _remote(url: str | None) -> Backend | None:
-    if url is None:
-        return None
+def _remote(url: str, settings: Settings, given: Mapping[str, object]) -> tuple[Backend, Settings]:
+    """The cluster behind a URL; what nobody gave about the run, the simulator knows."""
+    from pilothouse.settings.file import with_overrides
     from pilothouse.sim.remote import RemoteCluster
 
-    return RemoteCluster(url)
+    cluster = RemoteCluster(url)
+    known = {
+        "run.cluster": cluster.name,
+        "run.scenario": cluster.scenario_name,
+        "run.seed": cluster.seed,
+    }
+    if given["config"] is not None:  # a file gives them all; a difference is told later
+        return cluster, settings
+    return cluster, with_overrides(
+        settings, {key: value for key, value in known.items() if given.get(key) is None}
+    )
 
 
 def _page(settings: Settings) -> Page:
@@ -238,12 +253,12 @@ def _farewell(runner: Runner, as_json: bool) -> None:
     journal = runner.journal
     if as_json:
         typer.echo(
-            json.dumps({"cycles": runner.cycle, "head": journal.head, "digest": journal.digest})
+            json.dumps({"cycles": journal.cycle, "head": journal.head, "digest": journal.digest})
         )
         return
     for finding in runner.findings_at_end:
         if not finding.ok:
             typer.echo(f"Warning  {finding.name}: {finding.sentence}")
-    typer.echo(f"Cycles   {runner.cycle} (* power is modelled)")
+    typer.echo(f"Cycles   {journal.cycle} (* power is modelled)")
     typer.echo(f"Head     {journal.head}")
     typer.echo(f"Digest   {journal.digest}")

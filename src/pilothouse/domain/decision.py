@@ -26,6 +26,7 @@ class Decision:
     rationale: str  # one sentence that quotes the deciding numbers
     margin: str  # what would have been chosen had the deciding number been lower
     halted: bool = False
+    halted_because: str = ""
 
     @property
     def kind(self) -> str:

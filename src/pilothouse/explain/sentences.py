@@ -84,9 +84,15 @@ def text(account: Account) -> str:
     decision = account.decision
     title = (
         f"Decision {decision.id}, cycle {decision.cycle}, {clock(decision.made_seconds)}, "
-        f"{account.backend}" + (", halted" if decision.halted else "")
+        f"{account.backend}" + _halted(decision)
     )
     return "\n".join([title, *(f"{head:<9} {sentence}" for head, sentence in lines(account))])
+
+
+def _halted(decision: Decision) -> str:
+    if not decision.halted:
+        return ""
+    return f", halted: {decision.halted_because}" if decision.halted_because else ", halted"
 
 
 def _chosen(proposal: Proposal, verdict: Verdict) -> str:

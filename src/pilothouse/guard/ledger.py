@@ -294,12 +294,12 @@ class Ledger:
 
     def due(self, now: int, *, halted: bool) -> list[Active]:
         """What must be taken back now: the expired, or everything once halted."""
-        found = [a for a in self._book.active.values() if halted or a.expires <= now]
-        return sorted(found, key=lambda a: (a.expires, a.action))
+        return [held for held in self.active if halted or held.expires <= now]
 
     @property
     def active(self) -> tuple[Active, ...]:
-        return tuple(self._book.active.values())
+        """In an order of their own: a stored book comes back with its keys sorted."""
+        return tuple(sorted(self._book.active.values(), key=lambda a: (a.expires, a.action)))
 
     @property
     def charges(self) -> tuple[Charge, ...]:
@@ -314,7 +314,7 @@ class Ledger:
 
     def owners_value(self, write: Write) -> int:
         """What the field was before any action of ours that is still in force."""
-        for held in self._book.active.values():
+        for held in self.active:
             for inverse in held.inverse:
                 if (inverse.target, inverse.uid, inverse.verb) == (
                     write.target,
@@ -333,7 +333,7 @@ class Ledger:
         """Nodes that we hold out of service, and the agent that did it."""
         return {
             write.target: held.agent
-            for held in self._book.active.values()
+            for held in self.active
             for write in held.inverse
             if write.verb in OUT_OF_SERVICE
         }
@@ -364,10 +364,29 @@ def _undoes(inverse: Write, write: Write) -> bool:
 
 
 def _charge_of(action: Action, now: int, snapshot: Snapshot) -> Charge:
+    nodes, workloads, namespaces = touched_by(action.writes, snapshot)
+    return Charge(
+        action=action.id,
+        agent=action.agent,
+        at=now,
+        nodes=nodes,
+        workloads=workloads,
+        namespaces=namespaces,
+        disturbs=disturbed_by(action.writes, snapshot),
+    )
+
+
+def touched_by(
+    writes: Iterable[Write], snapshot: Snapshot
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Nodes, workloads and namespaces that are written to, each once, in order.
+
+    What a rail grants and what the ledger charges are both counted here, so they cannot differ.
+    """
     nodes: dict[str, None] = {}
     workloads: dict[str, None] = {}
     namespaces: dict[str, None] = {}
-    for write in action.writes:
+    for write in writes:
         target = write.target
         if target.kind == "node":
             nodes[str(target)] = None
@@ -378,15 +397,7 @@ def _charge_of(action: Action, now: int, snapshot: Snapshot) -> Charge:
             owner = owner_of(target, snapshot)
             if owner is not None:
                 workloads[str(owner)] = None
-    return Charge(
-        action=action.id,
-        agent=action.agent,
-        at=now,
-        nodes=tuple(nodes),
-        workloads=tuple(workloads),
-        namespaces=tuple(namespaces),
-        disturbs=disturbed_by(action.writes, snapshot),
-    )
+    return tuple(nodes), tuple(workloads), tuple(namespaces)
 
 
 def owner_of(target: Ref, snapshot: Snapshot) -> Ref | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pilothouse.domain import Plan, Ref, Snapshot, Verb
-from pilothouse.guard.ledger import OUT_OF_SERVICE, Ledger, disturbed_by, owner_of
+from pilothouse.guard.ledger import OUT_OF_SERVICE, Ledger, disturbed_by, touched_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +86,4 @@ def touched(
     plan: Plan, snapshot: Snapshot
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """Nodes, workloads and namespaces that a plan writes to, each once, in order."""
-    nodes: dict[str, None] = {}
-    workloads: dict[str, None] = {}
-    namespaces: dict[str, None] = {}
-    for write in plan.writes:
-        target = write.target
-        if target.kind == "node":
-            nodes[str(target)] = None
-        elif target.kind == "namespace":
-            namespaces[target.name] = None
-        else:
-            namespaces[target.namespace] = None
-            owner = owner_of(target, snapshot)
-            if owner is not None:
-                workloads[str(owner)] = None
-    return tuple(nodes), tuple(workloads), tuple(namespaces)
+    return touched_by(plan.writes, snapshot)

@@ -283,6 +283,21 @@ class FileLock:
         os.close(self._fd)
 
 
+def is_locked(path: Path) -> bool:
+    """Whether somebody writes this journal now; a lock file that a crash left says nothing."""
+    try:
+        fd = os.open(path.with_name(path.name + ".lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who ask do not see each other
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 def segment_path(path: Path, number: int) -> Path:
     """The name of a closed file. Six digits, so that nobody's ``run.2.db`` is taken for one."""
     return path.with_name(f"{path.stem}.{number:06d}{path.suffix or '.db'}")

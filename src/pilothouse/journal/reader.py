@@ -99,10 +99,11 @@ class JournalReader:
         """The newest decision, without its frame."""
         return self._newest("kind = 'cycle'")
 
-    def newest(self, *kinds: str) -> Entry | None:
-        """The newest record of any of these kinds."""
+    def newest(self, *kinds: str, before: int | None = None) -> Entry | None:
+        """The newest record of any of these kinds, or the newest before a sequence number."""
         marks = ", ".join("?" * len(kinds))
-        return self._newest(f"kind IN ({marks})", *kinds)
+        older = "" if before is None else f" AND seq < {before:d}"
+        return self._newest(f"kind IN ({marks}){older}", *kinds)
 
     def run(self) -> Run | None:
         """What this journal is about; None while it is empty."""

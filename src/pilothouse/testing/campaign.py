@@ -309,7 +309,7 @@ class Campaign:
             perform(
                 decision.actions,
                 self.cluster,
-                halted=lambda: self.operator.is_halted(self._position),
+                may_write=lambda *_: "halted" if self.operator.is_halted(self._position) else "",
                 clock=lambda: self.cluster.clock_seconds,
             )
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from asyncio import CancelledError
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -252,6 +253,18 @@ class Wordless(Exception):
         raise RuntimeError("not telling")
 
 
+class Evasive(type):
+    """A class that will not say its name."""
+
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise RuntimeError("not telling")
+
+
+class Escape(BaseException, metaclass=Evasive):
+    """Not an Exception, so that a careless catch lets it through."""
+
+
 class Vandal(Hostile):
     """Breaks every promise about types, numbers and manners."""
 
@@ -264,10 +277,13 @@ class Vandal(Hostile):
             lambda: 7,
             lambda: _raise(Wordless()),
             lambda: _raise(SystemExit(3)),
+            lambda: _raise(Escape("up and away")),
+            lambda: _raise(GeneratorExit()),
+            lambda: _raise(CancelledError()),
             lambda: _raise(ValueError("\ud800\x1b[2J")),
             lambda: _interrupted(fine),
             lambda: self._scribble(snapshot),
-        )[self.turn % 8]()
+        )[self.turn % 11]()
 
     def _broken(self, snapshot: Snapshot, fine: Proposal) -> list[Any]:
         wrong: list[Any] = [None, 1, "migrate", Loud(), {"agent": "safety"}, Proposal, _lie(fine)]
