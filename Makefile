@@ -134,7 +134,7 @@ fmt: install ## Format the code
 
 .PHONY: bench
 bench: install ## Run every benchmark, one after the other
-	@for run in benchmarks/*/run.py; do [ -f "$$run" ] || { echo "No benchmarks here."; exit 0; }; echo "== $$run"; $(BIN)/python "$$run"; done
+	@for run in benchmarks/*/run.py; do name=$$(basename $$(dirname $$run)); echo "== $$name"; $(BIN)/python -m benchmarks.$$name.run; done
 
 .PHONY: lock
 lock: | uv ## Resolve the requirements anew: versions and hashes, no addresses

@@ -74,7 +74,9 @@ def run(job: Job, settings: Settings | None = None) -> Run:
         cluster.advance(job.cycles * settings.run.cycle_seconds)
     else:
         agents = (
-            default_agents(settings) if job.arm == "pilothouse" else random_agents(settings, job.seed)
+            default_agents(settings)
+            if job.arm == "pilothouse"
+            else random_agents(settings, job.seed)
         )
         loop = loop_over(cluster, agents, settings, run_id=f"{job.scenario}/{job.seed}/{job.arm}")
         for cycle in range(1, job.cycles + 1):
@@ -108,6 +110,4 @@ def loop_over(
 def executed(turn: Turn) -> list[str]:
     """Agent and kind of every action of this cycle that had an effect."""
     done = {r.intent.rpartition(".")[0] for r in turn.receipts if r.status is Status.DONE}
-    return [
-        f"{a.agent}:{a.kind}" for a in turn.decision.actions if a.id in done and not a.restores
-    ]
+    return [f"{a.agent}:{a.kind}" for a in turn.decision.actions if a.id in done and not a.restores]

@@ -25,7 +25,12 @@ class Chance:
     """Wants something at random in a share of all cycles."""
 
     def __init__(
-        self, name: str, title: str, *, eager: float, draw: Callable[[random.Random, Snapshot], Draw],
+        self,
+        name: str,
+        title: str,
+        *,
+        eager: float,
+        draw: Callable[[random.Random, Snapshot], Draw],
         seed: int,
     ) -> None:
         self.name, self.title = name, title

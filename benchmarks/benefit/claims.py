@@ -35,7 +35,8 @@ def _falls(difference: Difference, against: str) -> Claim:
         name=f"{measure}: less than with {against}",
         holds=difference.is_better,
         sentence=f"pooled {measure} per run {difference.mean:+.0f} "
-        f"[{difference.low:+.0f}, {difference.high:+.0f}] against {against} ({difference.base:.0f})",
+        f"[{difference.low:+.0f}, {difference.high:+.0f}] "
+        f"against {against} ({difference.base:.0f})",
     )
 
 

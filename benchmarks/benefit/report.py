@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.benefit.claims import Claim
@@ -28,7 +28,7 @@ def table(ours: Comparison, chance: Comparison, held: Sequence[Claim]) -> str:
     return "\n".join(lines)
 
 
-def _row(name: str, ours: dict[str, Difference], chance: dict[str, Difference]) -> str:
+def _row(name: str, ours: Mapping[str, Difference], chance: Mapping[str, Difference]) -> str:
     failed, broken = "failed_pod_seconds", "violation_seconds"
     energy = ours["energy_joules"]
     cells = [

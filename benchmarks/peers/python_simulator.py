@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The simulator's dynamics as a plain Python, Gymnasium-style environment: one object per pod.
 
-This is how such an environment is usually written: dataclasses, loops, cached sums where they are
-natural, no arrays. It exists to be compared with: the same numbers, tick by tick, at the speed of
-an idiomatic Python loop. Left out, as in the compared configuration: HPA, node autoscaler, writes.
+This is how such an environment is usually written: dataclasses with slots, loops, no arrays, and
+some care for speed where a profile asks for it: sums and queues are kept instead of searched for,
+the loop over running pods is one function with local names. It exists to be compared with: the
+same numbers, tick by tick, at the speed of an idiomatic Python loop. Left out, as in the compared
+configuration: HPA, node autoscaler, writes.
 """
 
 from __future__ import annotations
@@ -103,21 +105,6 @@ class Node:
         """Whether new pods may come."""
         return self.ready and self.power == AWAKE
 
-    @property
-    def capability(self) -> int:
-        """Millicores it can give now."""
-        return max(self.cpu * self.health // 1000, 1)
-
-    def running_pods(self) -> list[Pod]:
-        """The pods that serve here."""
-        return [pod for pod in self.pods.values() if pod.is_running]
-
-    def pressure(self, asked: int) -> int:
-        """How busy it is, in 1/1024, as its pods feel it."""
-        if asked > self.capability:
-            return FULL_SHARE
-        return min(asked * SHARE // self.capability, BUSY_SHARE)
-
     def score(self, work: Workload) -> int:
         """LeastAllocated and BalancedAllocation for one more pod; -1 where it does not fit."""
         cpu = self.cpu_requested + work.cpu_request
@@ -202,6 +189,9 @@ class Workload:
     violation: bool = False
     factors: int = 0
     squares: int = 0
+    before: int = 0
+    after: int = 0
+    luck: int = 0
 
     def spread_load(self) -> None:
         """Load and memory of each of its running pods."""
@@ -209,12 +199,6 @@ class Workload:
         self.share = min(share, LARGEST_SHARE)
         self.memory_level = self.memory_base + self.memory_load * self.share // self.cpu_request
         self.factors = self.squares = 0
-
-    def feel(self, busy: int) -> None:
-        """One of its pods is this busy, in 1/1024."""
-        factor = LATENCY[min(busy, 2 * SHARE)]
-        self.factors += factor
-        self.squares += factor * factor
 
     def measure_latency(self) -> None:
         """The 95th percentile over its pods, and whether the objective is broken."""
@@ -266,44 +250,12 @@ class Pod:
     ooms: int = 0
     backoff: int = 0
 
-    @property
-    def is_running(self) -> bool:
-        """Whether it serves."""
-        return self.phase == RUNNING
-
-    @property
-    def is_thrashing(self) -> bool:
-        """Whether it is close to its memory limit."""
-        return self.memory > self.memory_alarm
-
-    def grow(self) -> None:
-        """Hold as much memory as load and leak ask for."""
-        if self.work.leak:
-            self.leaked += self.work.leak * (768 + (self.key & 511)) >> 10
-        self.memory = self.work.memory_level + (self.leaked >> 10)
-
-    def ask(self, tick: int) -> None:
-        """Want CPU: its share of the load with its own noise, more while it thrashes."""
-        noise = 896 + (draw_word(self.key, tick) >> 24)
-        self.demand = self.work.share * noise >> 10
-        if self.is_thrashing:
-            self.demand = min(self.demand * 3, LARGEST_SHARE)
-        self.used = min(self.demand, self.cpu_limit)
-
-    def busy(self, pressure: int) -> int:
-        """How busy it is, in 1/1024: by its own limit or by its node, whichever is worse."""
-        return max(self.demand * self.ratio >> 10, pressure)
-
-    def progress(self) -> None:
-        """Do batch work with the CPU it got."""
-        if self.work.batch:
-            self.remaining -= self.used
-
     def observation(self) -> list[int]:
         """What a policy sees of it."""
         node = -1 if self.node is None else self.node.index
-        used, memory = (self.used, self.memory) if self.is_running else (0, 0)
-        return [self.uid, node, self.phase, used, memory, self.restarts]
+        if self.phase != RUNNING:
+            return [self.uid, node, self.phase, 0, 0, self.restarts]
+        return [self.uid, node, RUNNING, self.used, self.memory, self.restarts]
 
 
 class PythonSimulator:
@@ -329,6 +281,8 @@ class PythonSimulator:
         self.prices = plan.zones["price"].tolist()
         self.carbons = plan.zones["carbon"].tolist()
         self.pods: dict[int, Pod] = {}
+        self.pending: dict[int, Pod] = {}
+        self.finished: list[Pod] = []
         self.reborn: list[Pod] = []
         self.deck_number = 0
         self.deck = deal(plan, 0, 0)
@@ -367,9 +321,9 @@ class PythonSimulator:
             level = work.trough + (work.peak - work.trough) * day // 1000
             self._admit(work, work.rate * work.work_ticks // 64_000 * level // 1000)
         before = -1
-        while (waiting := self._count(PENDING)) != before:
-            before = waiting
-            for pod in self.pods.values():
+        while len(self.pending) != before:
+            before = len(self.pending)
+            for pod in self.pending.values():
                 pod.tried = -1
             self._schedule()
         for pod in self.pods.values():
@@ -378,12 +332,15 @@ class PythonSimulator:
                 if pod.work.batch:
                     pod.remaining = max(pod.work_total * ((pod.key >> 22) + 1) >> 10, 1)
 
-    def _count(self, phase: int) -> int:
-        return sum(pod.phase == phase for pod in self.pods.values())
-
     def step(self, action: None = None) -> Step:
         """One tick. The reward is what the tick cost, negated."""
         before = self.failed + self.violation
+        self.advance()
+        reward = float(before - self.failed - self.violation)
+        return self._observation(), reward, False, False, {}
+
+    def advance(self) -> None:
+        """One tick without looking at it."""
         self.tick += 1
         self._exercise()
         self._advance_machines()
@@ -395,8 +352,6 @@ class PythonSimulator:
         self._reconcile()
         self._schedule()
         self._settle()
-        reward = float(before - self.failed - self.violation)
-        return self._observation(), reward, False, False, {}
 
     def _observation(self) -> Observation:
         return {
@@ -511,7 +466,7 @@ class PythonSimulator:
         )
         self.next_uid += 1
         work.have += 1
-        self.pods[pod.uid] = pod
+        self.pods[pod.uid] = self.pending[pod.uid] = pod
         return pod
 
     def _create_next(self, work: Workload) -> Pod:
@@ -547,6 +502,7 @@ class PythonSimulator:
         pod.timer = self.tick + ticks + (ticks * (pod.key >> 31) >> 1)
 
     def _bind(self, pod: Pod, node: Node) -> None:
+        del self.pending[pod.uid]
         pod.node = node
         node.pods[pod.uid] = pod
         node.cpu_requested += pod.work.cpu_request
@@ -559,6 +515,8 @@ class PythonSimulator:
             pod.node.cpu_requested -= pod.work.cpu_request
             pod.node.memory_requested -= pod.work.memory_request
             self.freed = self.tick
+        else:
+            del self.pending[pod.uid]
         del self.pods[pod.uid]
 
     def _remove(self, pod: Pod) -> None:
@@ -606,25 +564,30 @@ class PythonSimulator:
         ticks = self.plan.day_ticks
         return 1000 * ((self.tick + self.plan.day_offset) % ticks) // ticks
 
-    def _wobble(self, work: Workload) -> int:
-        step, part = divmod(self.tick, 12)
-        before = draw_word(work.load_key, step) >> 22
-        after = draw_word(work.load_key, step + 1) >> 22
-        line = before + (after - before) * part // 12
+    def _draw_minute(self, work: Workload, step: int) -> None:
+        """The points that load noise moves between in this minute, and its luck."""
+        work.before = draw_word(work.load_key, step) >> 22
+        work.after = draw_word(work.load_key, step + 1) >> 22
+        work.luck = (draw_word(work.burst_key, step) >> 12) * 125 >> 17
+
+    def _wobble(self, work: Workload, part: int) -> int:
+        line = work.before + (work.after - work.before) * part // 12
         noise = 1000 + (line - 512) * self.plan.noise_permille // 512
-        luck = (draw_word(work.burst_key, step) >> 12) * 125 >> 17
-        if luck < self.plan.burst_permille:
+        if work.luck < self.plan.burst_permille:
             return noise * self.plan.burst_level_permille // 1000
         return noise
 
     def _offer_load(self) -> None:
         self.damp_now += (self.damp - self.damp_now) >> 2
         base = self._day_phase()
+        step, part = divmod(self.tick, 12)
         for work in self.services:
+            if part == 0 or self.tick == 1:
+                self._draw_minute(work, step)
             work.surge_now += (work.surge - work.surge_now) >> 2
             day = DAY[(base + work.phase) % 1000]
             level = work.trough + (work.peak - work.trough) * day // 1000
-            level = level * self._wobble(work) // 1000
+            level = level * self._wobble(work, part) // 1000
             level = level * self.damp_now // 1000
             work.load = work.desired * work.cpu_request * max(level, work.surge_now) // 1000
 
@@ -646,35 +609,71 @@ class PythonSimulator:
             work.spread_load()
         dying: list[Pod] = []
         for node in self.nodes:
-            dying += self._serve(node)
+            running = [pod for pod in node.pods.values() if pod.phase == RUNNING]
+            dying += self._ask(node, running)
+            self._grant(node, running)
+            if node.memory_used > node.memory:
+                dying.append(max(running, key=lambda p: (p.memory - p.work.memory_request, p.uid)))
         for work in self.services:
             work.measure_latency()
         for pod in {pod.uid: pod for pod in dying}.values():
             self._crash(pod)
 
-    def _serve(self, node: Node) -> list[Pod]:
-        """One node's pods ask, get and work; returns those that run out of memory."""
-        running = node.running_pods()
+    def _ask(self, node: Node, running: list[Pod]) -> list[Pod]:
+        """Demand and memory of a node's pods; returns those above their memory limit."""
+        dying = []
+        asked = held = 0
+        offset = self.tick * GOLDEN
         for pod in running:
-            pod.grow()
-            pod.ask(self.tick)
-        asked = sum(pod.used for pod in running)
-        node.memory_used = sum(pod.memory for pod in running)
-        node.cpu_used = min(asked, node.capability)
-        pressure = node.pressure(asked)
-        granted = self._water_fill(running, node.capability) if pressure == FULL_SHARE else None
-        for place, pod in enumerate(running):
-            busy = pod.busy(pressure)
-            if granted is not None:
-                want, pod.used = pod.used, granted[place]
-                if pod.used < want:
-                    busy = max(busy, min(want * SHARE // max(pod.used, 1), 2 * SHARE))
-            pod.work.feel(busy)
-            pod.progress()
-        dying = [pod for pod in running if pod.memory > pod.memory_limit]
-        if node.memory_used > node.memory:
-            dying.append(max(running, key=lambda p: (p.memory - p.work.memory_request, p.uid)))
+            work = pod.work
+            demand = work.share * (896 + (mix(pod.key + offset & MASK) >> 24)) >> 10
+            if work.leak:
+                pod.leaked += work.leak * (768 + (pod.key & 511)) >> 10
+            memory = work.memory_level + (pod.leaked >> 10)
+            if memory > pod.memory_alarm:
+                demand = min(demand * 3, LARGEST_SHARE)
+                if memory > pod.memory_limit:
+                    dying.append(pod)
+            used = demand if demand < pod.cpu_limit else pod.cpu_limit
+            pod.demand, pod.memory, pod.used = demand, memory, used
+            asked += used
+            held += memory
+        node.cpu_used, node.memory_used = asked, held
         return dying
+
+    def _grant(self, node: Node, running: list[Pod]) -> None:
+        """CPU, latency and progress of a node's pods."""
+        asked, capability = node.cpu_used, max(node.cpu * node.health // 1000, 1)
+        if asked > capability:
+            node.cpu_used = capability
+            self._share_out(running, capability)
+            return
+        pressure = min(asked * SHARE // capability, BUSY_SHARE)
+        for pod in running:
+            busy = pod.demand * pod.ratio >> 10
+            self._progress(pod, busy if busy > pressure else pressure)
+
+    def _share_out(self, running: list[Pod], capability: int) -> None:
+        """The same on a node that is asked for more than it has."""
+        granted = self._water_fill(running, capability)
+        for pod, got in zip(running, granted, strict=True):
+            busy = max(pod.demand * pod.ratio >> 10, FULL_SHARE)
+            if got < pod.used:
+                busy = max(busy, min(pod.used * SHARE // max(got, 1), 2 * SHARE))
+            pod.used = got
+            self._progress(pod, busy)
+
+    def _progress(self, pod: Pod, busy: int) -> None:
+        """Feel how busy it is, and do batch work with the CPU it got."""
+        work = pod.work
+        if work.batch:
+            pod.remaining -= pod.used
+            if pod.remaining <= 0:
+                self.finished.append(pod)
+            return
+        factor = LATENCY[busy if busy < 2 * SHARE else 2 * SHARE]
+        work.factors += factor
+        work.squares += factor * factor
 
     def _water_fill(self, on_node: list[Pod], capability: int) -> list[int]:
         total = sum(max(pod.work.cpu_request, 1) for pod in on_node)
@@ -688,13 +687,11 @@ class PythonSimulator:
         ]
 
     def _finish_batch(self) -> None:
-        done = [
-            pod
-            for pod in self.pods.values()
-            if pod.remaining <= 0 and pod.is_running and pod.work.batch
-        ]
-        for pod in done:
-            self._remove(pod)
+        # A pod may have run out of memory in the tick that would have been its last.
+        for pod in sorted(self.finished, key=lambda pod: pod.uid):
+            if pod.phase == RUNNING:
+                self._remove(pod)
+        self.finished.clear()
 
     # Controllers
 
@@ -714,9 +711,8 @@ class PythonSimulator:
     def _schedule(self) -> None:
         queue = [
             pod
-            for pod in self.pods.values()
-            if pod.phase == PENDING
-            and (pod.tried < 0 or self.freed > pod.tried or self.tick - pod.tried >= 12)
+            for pod in self.pending.values()
+            if pod.tried < 0 or self.freed > pod.tried or self.tick - pod.tried >= 12
         ]
         if not queue:
             return
@@ -756,13 +752,16 @@ class PythonSimulator:
             self.energy += node.power_mw
             self.cost += node.power_mw * prices[node.zone]
             self.carbon += node.power_mw * carbons[node.zone]
+        tick = self.tick
         late = 0
         for pod in self.pods.values():
-            self.failed += pod.down
-            if pod.phase == PENDING:
-                self.waiting += 1
-                late += pod.work.batch and self.tick - pod.created > WAIT_GRACE_TICKS
-            elif pod.deadline < self.tick:
+            if pod.down:
+                self.failed += 1
+            if pod.deadline < tick and pod.phase != PENDING:
+                late += 1
+        self.waiting += len(self.pending)
+        for pod in self.pending.values():
+            if pod.work.batch and tick - pod.created > WAIT_GRACE_TICKS:
                 late += 1
         broken = sum(work.violation for work in self.services)
         self.violation += 1000 * broken + late * self.plan.lateness_permille

@@ -10,29 +10,22 @@ looking for them. It never sends a write again.
 from __future__ import annotations
 
 import hashlib
-import itertools
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from pilothouse import __version__
+from pilothouse import __version__, restart
 from pilothouse.act import resolve
-from pilothouse.domain import Action, Decision, Mode, Receipt, Snapshot, Status, Write
-from pilothouse.guard import Guard, Ledger
+from pilothouse.domain import Mode, Snapshot
+from pilothouse.guard import Guard
 from pilothouse.guard.switch import Command, ControlFile, Controls, controls_path
 from pilothouse.journal import (
     Check,
     Checkpoint,
     Control,
-    Cycle,
-    Entry,
     Journal,
-    JournalReader,
-    Outcome,
     Receipts,
     Record,
     Resume,
@@ -45,14 +38,11 @@ from pilothouse.loop import Cluster, Loop, Turn
 from pilothouse.predict import Forecaster
 from pilothouse.predict.baseline import EwmaTrend
 from pilothouse.propose.registry import Registration, default_agents
-from pilothouse.scenarios import load as load_scenario
 from pilothouse.score import Scorer
 from pilothouse.score.selfcheck import Finding, SelfCheck, Stress
 from pilothouse.settings import Settings
 from pilothouse.settings.file import to_tree
 from pilothouse.sim.cluster import SimCluster
-
-BACKFILL_CYCLES = 60  # recorded snapshots a resumed forecaster sees again
 
 
 class Backend(Cluster, Protocol):
@@ -97,16 +87,17 @@ class Runner:
         self.findings_at_end: Sequence[Finding] = ()
         resume = journal.begin(_run_of(settings))
         self.run_id = (resume.run if resume else _run_of(settings)).run_id
-        self._controls = _controls_of(resume, settings)
-        ledger = _ledger_of(resume, journal.path, settings)
-        self.cluster: Backend = cluster or _embedded(settings, resume)
+        self._controls = restart.controls_of(resume)
+        cycles = restart.recorded_cycles(resume, journal.path) if resume else []
+        self.cluster: Backend = cluster or restart.embedded_cluster(settings, resume)
+        self._clock = restart.clock_of(resume)
         self.loop = Loop(
             cluster=self.cluster,
             journal=journal,
             forecaster=self._forecaster,
             agents=self._agents,
             guard=Guard(settings, self._agents),
-            ledger=ledger,
+            ledger=restart.ledger_of(resume, cycles, settings),
             scorer=Scorer(settings.score),
             settings=settings,
             run_id=self.run_id,
@@ -114,7 +105,7 @@ class Runner:
         if resume is None:
             journal.append(_settings_record(settings, self._forecaster, "start"), *self.stages)
         else:
-            self._take_up(resume)
+            self._take_up(resume, restart.recent_snapshots(cycles))
         self.cycle = (resume.cycle or 0) if resume else 0
 
     def cycles(self, count: int | None) -> Iterator[Report]:
@@ -126,8 +117,8 @@ class Runner:
 
     def _next(self, *, done: int, total: int | None) -> Report:
         self.cycle += 1
-        target = self.cycle * self.settings.run.cycle_seconds
-        self.cluster.advance(max(target - self.cluster.clock_seconds, 0))
+        self._clock += self.settings.run.cycle_seconds
+        self.cluster.advance(max(self._clock - self.cluster.clock_seconds, 0))
         commands = self._switch.after(self._controls.line)
         for command in commands:
             self._controls = self._controls.after(command, self.cluster.clock_seconds)
@@ -145,7 +136,7 @@ class Runner:
             ),
         )
         self._seen = turn.snapshot
-        self._controls = _settled(self._controls, turn.decision)
+        self._controls = restart.settled(self._controls, turn.decision)
         self._stage("loop", "running", done=done + 1, total=total or 0)
         self._keep_place([_check_record(f) for f in findings])
         return Report(
@@ -199,14 +190,14 @@ class Runner:
         self.journal.append(*notes, *self.stages)
         self.findings_at_end = findings
 
-    def _take_up(self, resume: Resume) -> None:
+    def _take_up(self, resume: Resume, seen: Sequence[Snapshot]) -> None:
         """Settle what a crash left open, and write down what changed since."""
         intents = [write.intent for write in resume.open_intents]
         receipts = resolve(intents, self.cluster, clock=lambda: self.cluster.clock_seconds)
         self.loop.ledger.settle(receipts)
-        for snapshot in _recent_snapshots(self.journal.path, self.journal.seq):
+        for snapshot in seen:
             self._forecaster.predict(snapshot)
-        self.loop.scorer.take_up(_unscored(resume, receipts), self.cluster)
+        self.loop.scorer.take_up(restart.unscored_actions(resume, receipts), self.cluster)
         answered = [
             Receipts(
                 decision=decision, receipts=tuple(r for r in receipts if _of(r.intent) == decision)
@@ -267,104 +258,6 @@ def _differs(before: SettingsChange, now: SettingsChange) -> bool:
     return (before.settings, before.forecaster) != (now.settings, now.forecaster)
 
 
-def _embedded(settings: Settings, resume: Resume | None) -> SimCluster:
-    """The simulator inside this process, brought back to where the journal says it was."""
-    run = settings.run
-    fresh = resume is None or not resume.simulator
-    cluster = (
-        SimCluster(load_scenario(run.scenario), seed=run.seed, name=run.cluster)
-        if fresh
-        else SimCluster.load(resume.simulator if resume else b"")
-    )
-    if resume is not None:
-        for seconds, write, agent in _executed(resume.since):
-            cluster.advance(seconds - cluster.clock_seconds)
-            cluster.execute(write, agent)
-        cluster.advance(max((resume.cycle or 0) * run.cycle_seconds - cluster.clock_seconds, 0))
-    return cluster
-
-
-def _executed(since: Sequence[Entry]) -> Iterator[tuple[int, Write, str]]:
-    """Writes that were done, with the cluster time of their receipts, in order."""
-    planned: dict[str, tuple[Write, str]] = {}
-    for entry in since:
-        match entry.record:
-            case Cycle() as cycle:
-                for action in cycle.decision.actions:
-                    planned.update((w.intent, (w, action.agent)) for w in action.writes)
-            case Receipts() as answer:
-                for receipt in answer.receipts:
-                    if receipt.status is Status.DONE and receipt.intent in planned:
-                        yield receipt.at_seconds, *planned[receipt.intent]
-
-
-def _unscored(resume: Resume, settled: Sequence[Receipt]) -> list[Action]:
-    """Executed actions whose result was still awaited when the process ended."""
-    known = [e.record.receipts for e in resume.since if isinstance(e.record, Receipts)]
-    receipts = itertools.chain(settled, *known)
-    done = {r.intent.rpartition(".")[0] for r in receipts if r.status is Status.DONE}
-    before = msgspec.convert(resume.state.get("awaiting", []), list[Action])
-    waiting = {action.id: action for action in before}
-    for entry in resume.since:
-        match entry.record:
-            case Cycle() as cycle:
-                fresh = (a for a in cycle.decision.actions if a.id in done and not a.restores)
-                waiting.update((action.id, action) for action in fresh)
-            case Outcome() as outcome:
-                waiting.pop(outcome.result.action, None)
-    return list(waiting.values())
-
-
-def _ledger_of(resume: Resume | None, path: Path, settings: Settings) -> Ledger:
-    """The guard's ledger from the checkpoint and everything recorded since."""
-    if resume is None:
-        return Ledger(settings.guard)
-    state = resume.state.get("ledger")
-    ledger = Ledger.from_dict(state, settings.guard) if state else Ledger(settings.guard)
-    first = resume.since[0].seq if resume.since else 0
-    snapshots = {c.seq: c.snapshot for c in JournalReader(path).cycles(after=max(first - 1, 0))}
-    for entry in resume.since:
-        match entry.record:
-            case Cycle() as cycle:
-                ledger.charge(cycle.decision, snapshots[entry.seq])
-            case Receipts() as answer:
-                ledger.settle(answer.receipts)
-    return ledger
-
-
-def _controls_of(resume: Resume | None, settings: Settings) -> Controls:
-    if resume is None:
-        return Controls()
-    known = resume.state.get("controls", {})
-    controls = Controls(
-        halted=known.get("halted", False),
-        halted_because=known.get("halted_because", ""),
-        modes={key: Mode(mode) for key, mode in known.get("modes", {}).items()},
-        approved=known.get("approved", {}),
-        line=known.get("line", 0),
-    )
-    for entry in resume.since:
-        match entry.record:
-            case Control() as control:
-                now = entry.cycle * settings.run.cycle_seconds
-                controls = controls.after(command_of(control), now)
-            case Cycle() as cycle:
-                controls = _settled(controls, cycle.decision)
-    return controls
-
-
-def _settled(controls: Controls, decision: Decision) -> Controls:
-    """One approval allows one action."""
-    used = frozenset(decision.proposals[a.proposal].approval_id for a in decision.actions)
-    return controls.without(used, decision.made_seconds)
-
-
-def command_of(record: Control) -> Command:
-    """The command a record of one came from."""
-    arguments = {k: v for k, v in record.arguments.items() if k != "line"}
-    return Command(line=int(record.arguments["line"]), command=record.command, arguments=arguments)
-
-
 def _control_record(command: Command) -> Control:
     return Control(
         line=" ".join([command.command, *command.arguments.values()]),
@@ -380,16 +273,6 @@ def _check_record(finding: Finding) -> Check:
         sentence=finding.sentence,
         numbers=dict(finding.numbers),
     )
-
-
-def _recent_snapshots(path: Path, seq: int) -> Sequence[Snapshot]:
-    """The last recorded snapshots, oldest first, for a forecaster that lost its memory."""
-    after = max(0, seq - 4 * BACKFILL_CYCLES)  # a cycle writes about two records, rarely four
-    recent = deque(
-        (recorded.snapshot for recorded in JournalReader(path).cycles(after=after)),
-        maxlen=BACKFILL_CYCLES,
-    )
-    return list(recent)
 
 
 def _of(intent: str) -> str:

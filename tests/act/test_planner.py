@@ -112,10 +112,10 @@ def test_replicating_a_node_leaves_out_workloads_without_budget() -> None:
 
 
 def test_the_inverse_of_a_replica_on_an_autoscaled_workload_is_the_owners_floor() -> None:
-    snapshot = with_workload(a_snapshot(), 0, autoscaled=1, replicas_baseline=3, replicas_desired=5)
+    snapshot = with_workload(a_snapshot(), 0, autoscaled=1, replicas_floor=2, replicas_desired=5)
     proposal = a_proposal(snapshot.workload_ref(0), kind=ActionKind.REPLICATE)
     made = plan(proposal, snapshot, Settings())
-    assert [(w.value, w.expect) for w in made.inverse] == [(3, 6)]
+    assert [(w.value, w.expect) for w in made.inverse] == [(2, 6)]
 
 
 def test_throttling_a_node_touches_the_largest_batch_users_with_a_limit_only() -> None:

@@ -112,5 +112,5 @@ def test_decision_is_found_by_id_prefix_object_or_as_the_last(journal, which):
 
 
 def test_unknown_object_is_one_clear_line(journal):
-    with pytest.raises(UserError, match="No decision in .* about pod/shop/none"):
+    with pytest.raises(UserError, match=r"No decision in .* about pod/shop/none"):
         account_of(JournalReader(journal), "pod/shop/none")

@@ -139,6 +139,15 @@ def test_nodes_out_of_service_are_counted_until_they_are_back():
     assert "node-share" in rules(log_of(asleep, out[1], out[2]))
 
 
+def test_drain_that_ended_by_itself_is_no_longer_counted():
+    """A dead machine is not drained any more; the refused restore says so."""
+    drain = [command(Verb.DRAIN, f"worker-{n}", 1, 0) for n in range(3)]
+    refused = str(Status.REFUSED)
+    ended = command(Verb.DRAIN, "worker-0", 0, 0, agent="janitor", status=refused)
+    assert "node-share" not in rules(log_of(drain[0], drain[1], ended, drain[2]))
+    assert "node-share" in rules(log_of(*drain))
+
+
 def test_share_is_exact_where_floating_point_is_not():
     seventy = [command(Verb.TAINT, f"worker-{n}", 1, 0, nodes=70) for n in range(8)]
     assert "node-share" not in rules(log_of(*seventy[:7]))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pilothouse.domain import Mode, Receipt, Ruling, Status, Write
+from pilothouse.domain import ActionKind, Mode, Receipt, Ruling, Status, Write
 from pilothouse.errors import JournalMismatch, JournalUnwritable
 from pilothouse.guard.switch import Command, ControlFile, Controls, controls_path
 from pilothouse.journal import (
@@ -21,6 +21,7 @@ from pilothouse.journal import (
     SettingsChange,
     verify,
 )
+from pilothouse.propose.registry import Registration
 from pilothouse.replay import replay
 from pilothouse.run import Report, Runner
 from pilothouse.scenarios import load
@@ -33,6 +34,7 @@ from pilothouse.settings import (
     Settings,
 )
 from pilothouse.sim.cluster import SimCluster
+from pilothouse.testing.builders import a_proposal
 
 
 def settings_for(seed: int = 1, **changes: object) -> Settings:
@@ -242,36 +244,41 @@ def test_agent_in_shadow_is_recorded_and_executes_nothing(tmp_path):
     assert not [e for e in executed(reports) if e[0] == "efficiency"]
 
 
-def advised_in(report: Report) -> set[str]:
-    return {
-        f"{p.agent}:{p.kind}:{p.target}"
-        for p, v in report.turn.decision.with_ruling(Ruling.CHOSEN)
-        if v.mode is Mode.ADVISE
-    }
+class Steady:
+    """Wants the same thing every cycle until it has it."""
+
+    name = "steady"
+    title = "Steady"
+
+    def propose(self, snapshot, forecast):
+        kind = ActionKind.DVFS if snapshot.nodes.frequency_permille[0] == 1000 else ActionKind.NOOP
+        return [
+            a_proposal(
+                snapshot.node_ref(0),
+                agent=self.name,
+                label=f"{self.title}:{kind}",
+                kind=kind,
+                payload={"frequency_permille": 800},
+                expires_seconds=snapshot.taken_seconds + 60,
+            )
+        ]
 
 
 def test_advised_action_waits_for_one_approval_and_uses_it_up(tmp_path):
     path = tmp_path / "a.db"
-    settings = settings_for(modes=ModeSettings(agents={"efficiency": Mode.ADVISE}))
-    done: list[str] = []
-    approved = ""
+    settings = settings_for(modes=ModeSettings(agents={"steady": Mode.ADVISE}))
+    agents = (Registration(Steady(), 100, Steady.title),)
     with Journal.open(path, settings=settings.journal) as journal:
-        before: set[str] = set()
-        for report in Runner(settings=settings, journal=journal).cycles(200):
-            decision = report.turn.decision
-            done += [
-                f"{a.agent}:{a.kind}:{a.target}"
-                for a in decision.actions
-                if a.agent == "efficiency"
-            ]
-            lasting = before & advised_in(report)  # wanted twice: it will be wanted again
-            if lasting and not approved:
-                assert not done
-                approved = min(lasting)
-                ControlFile(controls_path(path)).append("approve", {"id": approved})
-            before = advised_in(report)
-    assert done == [approved]
-    assert replay(path).ok
+        runner = Runner(settings=settings, journal=journal, agents=agents)
+        waiting = list(runner.cycles(3))
+        wanted, verdict = waiting[-1].turn.decision.with_ruling(Ruling.CHOSEN)[0]
+        assert verdict.mode is Mode.ADVISE
+        assert executed(waiting) == []
+        ControlFile(controls_path(path)).append("approve", {"id": wanted.approval_id})
+        allowed = list(runner.cycles(3))
+    assert executed(allowed) == [("steady", "dvfs", "done")]
+    assert allowed[-1].controls.approved == {}
+    assert replay(path, agents=agents).ok
 
 
 def test_approval_lapses_when_nobody_wants_the_action_any_more():

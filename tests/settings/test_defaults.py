@@ -46,6 +46,7 @@ DEFAULTS = {
         "cap_queue": 120,
         "deprioritize_queue": 80,
         "queue_queue": 8,
+        "hold_share": 0.8,
         "overloaded_share": 0.5,
         "cap_factor": 0.85,
         "pods_per_action": 8,
@@ -87,7 +88,7 @@ DEFAULTS = {
         "protected_priority": 1000000,
     },
     "score": {
-        "settle_seconds": 120,
+        "settle_seconds": 300,
         "forks": True,
         "weights": {"safety": 1.0, "efficiency": 0.6, "admission": 0.8},
     },

@@ -11,7 +11,8 @@ import pytest
 from pilothouse.domain import PendingCause, Verb
 from pilothouse.scenarios import Exerciser, Range, load
 from pilothouse.sim import SimCluster
-from pilothouse.sim.placement import sample_size, tie_word
+from pilothouse.sim.fit import tie_word
+from pilothouse.sim.placement import sample_size
 from tests.sim.writes import do, until
 
 

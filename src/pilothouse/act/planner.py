@@ -182,7 +182,7 @@ class Planner:
             )
             undo = _back(writes[-1])
             if w.autoscaled[row]:  # the write raises the autoscaler's floor, which its owner set
-                undo = replace(undo, value=min(int(w.replicas_baseline[row]), before))
+                undo = replace(undo, value=int(w.replicas_floor[row]))
             inverse.append(undo)
         return tuple(writes), tuple(inverse)
 

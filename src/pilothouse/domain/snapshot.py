@@ -139,6 +139,7 @@ class WorkloadTable:
     replicas_ready: Ints
     min_available: Ints  # the disruption budget's floor
     autoscaled: Ints  # 1 when an HPA owns the replica count
+    replicas_floor: Ints  # the HPA's minimum, 0 where there is none
     latency_ms: Ints  # observed p95, 0 for batch
     latency_objective_ms: Ints  # 0: none
     load_permille: Ints  # offered CPU work per baseline replica request; 1000 fills it
@@ -255,7 +256,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Interpretation:
-    """What we conclude from the raw view; kept apart because debugging happens where they differ."""
+    """What we conclude from the raw view; debugging happens where the two disagree."""
 
     pressure_permille: Ints  # (nodes,) the worse of CPU and memory use over capacity
     overloaded: Ints  # (nodes,) 1 above 850 permille, awake nodes only

@@ -92,8 +92,9 @@ def text(account: Account) -> str:
 def _chosen(proposal: Proposal, verdict: Verdict) -> str:
     if verdict.acts:
         return wish(proposal)
-    how = f"; allow it: pilothouse approve {proposal.approval_id}"
-    return f"{wish(proposal)} [{verdict.mode}: not executed{how if verdict.mode is Mode.ADVISE else ''}]"
+    advised = verdict.mode is Mode.ADVISE
+    how = f"; allow it: pilothouse approve {proposal.approval_id}" if advised else ""
+    return f"{wish(proposal)} [{verdict.mode}: not executed{how}]"
 
 
 def _fates(decision: Decision, ruling: Ruling, heading: str) -> list[tuple[str, str]]:

@@ -168,6 +168,18 @@ class JournalReader:
         sql = f"SELECT {COLUMNS}, {before} FROM records WHERE {clause}"
         return [_checked_alone(*row) for row in query(path, sql, arguments)]
 
+    def seq_before_cycle(self, cycle: int) -> int:
+        """The sequence number right before this cycle's decision, or before the first there is."""
+        for path in files_of(self.path):
+            found = query(
+                path,
+                "SELECT seq FROM records WHERE kind = 'cycle' AND cycle >= ? ORDER BY seq LIMIT 1",
+                (cycle,),
+            )
+            if found and isinstance(found[0][0], int):
+                return found[0][0] - 1
+        return 0
+
     def _keyframe_at_or_before(self, seq: int) -> int:
         for path in reversed(files_of(self.path)):
             found = query(

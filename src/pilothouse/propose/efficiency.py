@@ -199,13 +199,6 @@ class _Case:
             (after >= floor) & (after >= 64) & settled & self.population.movable
         )
 
-    def _fullest(self, mask: NDArray[np.bool_]) -> int | None:
-        """The one with most of its CPU requested: the scheduler sends new work elsewhere first."""
-        nodes, rows = self.snapshot.nodes, np.flatnonzero(mask)
-        asked = nodes.cpu_requested_millicores[rows].astype(np.int64) * 1000
-        asked //= np.maximum(nodes.cpu_capacity_millicores[rows], 1)
-        return int(rows[np.argmax(asked)]) if len(rows) else None
-
     def _least(self, mask: NDArray[np.bool_]) -> int | None:
         rows = np.flatnonzero(mask)
         return int(rows[np.argmin(self.share[rows])]) if len(rows) else None

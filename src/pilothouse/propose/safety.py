@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pilothouse.domain import (
     ActionKind,
@@ -36,6 +37,8 @@ BRIDGE_SECONDS = 300  # an extra replica of a service that fails by itself
 WISHES = 6  # more in one cycle could not be granted anyway
 CANDIDATES = 4  # nodes and workloads looked at closely
 CALM_SHARE = 0.75  # CPU in use at which neighbors no longer slow each other
+FULL_MEMORY_SHARE = 0.88  # of its limit: from here on a runtime mostly reclaims memory
+OUTLIER = 1.25  # times what its siblings hold on average: leaked, not loaded
 NEIGHBOR_NODES = 3  # nodes that can be calmed in one cycle
 NEIGHBOR_SHARE = 0.3  # of the nodes: more at once is a full cluster, not a noisy neighbor
 BROKEN_SHARE = 0.82  # above this a node's services stay outside their objective
@@ -69,6 +72,7 @@ class Safety:
         wishes = [
             *case.for_nodes(),
             *case.for_workloads(),
+            *case.for_full_pods(),
             *case.for_demand(),
             *case.for_capacity(),
             *case.for_neighbors(),
@@ -230,6 +234,52 @@ class _Case:
             return ""
         worst = pods[np.argmax(self.forecast.pod_risk.risk_permille[pods, self.column])]
         return str(self.snapshot.nodes.names[self.snapshot.pods.node[worst]])
+
+    def for_full_pods(self) -> Iterator[Proposal]:
+        """A pod that leaked up to its limit and stays there slows its service until somebody
+        starts it anew; the worst one of each suffering service, as its budget allows."""
+        pods, workloads = self.snapshot.pods, self.snapshot.workloads
+        held = pods.memory_used_mib / np.maximum(pods.memory_limit_mib, 1)
+        full = (held >= FULL_MEMORY_SHARE) & (pods.memory_limit_mib > 0)
+        full &= self.population.movable & (pods.phase == Phase.RUNNING)
+        # One that still grows is about to be killed and started anew by the kernel anyway.
+        soon = self.forecast.pod_risk.risk_permille[:, horizon_column(SOON_SECONDS)]
+        full &= soon < 1000 * self.settings.throttle_risk
+        full &= held >= OUTLIER * self._usual(held)[pods.workload]
+        spare = workloads.replicas_ready > workloads.min_available
+        hurt = (workloads.in_violation == 1) & (workloads.kind == WorkloadKind.SERVICE) & spare
+        rows = np.flatnonzero(full & hurt[pods.workload])
+        rows = rows[np.argsort(-held[rows], kind="stable")]
+        _, worst = np.unique(pods.workload[rows], return_index=True)
+        for row in rows[np.sort(worst)][:CANDIDATES].tolist():
+            yield self._full_pod_wish(row, float(held[row]))
+
+    def _usual(self, held: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(workloads,) the mean of what running pods hold. Where all are full it is the load that
+        fills them, and a restart would only push the rest over their limit."""
+        pods, count = self.snapshot.pods, len(self.snapshot.workloads)
+        running = pods.phase == Phase.RUNNING
+        owner = pods.workload[running]
+        total = np.bincount(owner, held[running], minlength=count)
+        return total / np.maximum(np.bincount(owner, minlength=count), 1)
+
+    def _full_pod_wish(self, row: int, held: float) -> Proposal:
+        target = self.snapshot.pod_ref(row)
+        owner = self.snapshot.workload_ref(int(self.snapshot.pods.workload[row]))
+        return self.voice.wants(
+            ActionKind.MIGRATE,
+            target,
+            score=min(held, 1.0),
+            priority=2,
+            reason=f"{target.short} holds {held:.2f} of its memory limit (needs "
+            f"{FULL_MEMORY_SHARE:.2f}) and {owner.short} is outside its objective: start it anew",
+            evidence=(
+                Evidence("memory over limit", round(held, 3), "", FULL_MEMORY_SHARE),
+                Evidence("memory", float(self.snapshot.pods.memory_used_mib[row]), "MiB"),
+            ),
+            otherwise=f"below {FULL_MEMORY_SHARE:.2f} the choice would have been: nothing for "
+            f"{target.short}",
+        )
 
     # Services that will want more than they have.
 

@@ -247,8 +247,8 @@ class JournalSettings:
 class ScoreSettings:
     """What an action was worth."""
 
-    settle_seconds: Seconds = 120
-    """Long enough for a container start and two scrapes."""
+    settle_seconds: Seconds = 300
+    """Moving pods off a failing node pays off minutes later, when it dies: five minutes."""
     forks: bool = True
     """Compare with the same simulated cluster without the action."""
     weights: dict[str, Annotated[float, Between(0, 100)]] = field(

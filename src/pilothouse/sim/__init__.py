@@ -8,6 +8,7 @@ from pilothouse.sim.cluster import Cluster, SimCluster
 from pilothouse.sim.command import ActiveStimulus, Command
 from pilothouse.sim.remote import RemoteCluster
 from pilothouse.sim.simulation import Simulation
+from pilothouse.sim.trace import Trace
 
 __all__ = [
     "TICK_SECONDS",
@@ -17,4 +18,5 @@ __all__ = [
     "RemoteCluster",
     "SimCluster",
     "Simulation",
+    "Trace",
 ]

@@ -18,6 +18,7 @@ from pilothouse.sim import bill, control
 from pilothouse.sim.blueprint import TICK_SECONDS, Blueprint, draw
 from pilothouse.sim.command import PRESSURE, ActiveStimulus, Command
 from pilothouse.sim.simulation import RivalMove, Simulation
+from pilothouse.sim.trace import Trace
 from pilothouse.sim.view import View, pod_name
 
 
@@ -61,9 +62,12 @@ class _GoneError(BackendError):
 class SimCluster:
     """A cluster of a scenario under a seed."""
 
-    def __init__(self, scenario: Scenario, *, seed: int, name: str = "sim") -> None:
+    def __init__(
+        self, scenario: Scenario, *, seed: int, name: str = "sim", trace: Trace | None = None
+    ) -> None:
         plan = draw(scenario, seed)
-        self._adopt(name, plan, Simulation([plan]))
+        self._adopt(name, plan, Simulation([plan], traces=[trace]))
+        self._trace = trace
 
     def _adopt(self, name: str, plan: Blueprint, simulation: Simulation) -> None:
         self.name = name
@@ -147,6 +151,7 @@ class SimCluster:
         """An independent copy with the same future; its log starts empty."""
         twin = SimCluster.__new__(SimCluster)
         twin._adopt(self.name, self._plan, self._simulation.copy())
+        twin._trace = self._trace
         twin._view.named, twin._view.names = self._view.named.copy(), self._view.names.copy()
         return twin
 
@@ -177,15 +182,18 @@ class SimCluster:
     def save(self) -> bytes:
         """Everything needed to continue elsewhere, the log included."""
         log = [msgspec.to_builtins(c) for c in self._log]
-        head = [self.name, self.seed, msgspec.to_builtins(self.scenario), log]
+        trace = self._trace and [self._trace.tick.tolist(), self._trace.workload.tolist()]
+        head = [self.name, self.seed, msgspec.to_builtins(self.scenario), log, trace]
         return msgspec.msgpack.encode([head, self._simulation.save()])
 
     @classmethod
     def load(cls, data: bytes) -> SimCluster:
         """The cluster that ``save`` wrote."""
         decoded: Any = msgspec.msgpack.decode(data)
-        (name, seed, scenario, log), simulation = decoded
-        cluster = cls(msgspec.convert(scenario, Scenario), seed=seed, name=name)
+        (name, seed, scenario, log, table), simulation = decoded
+        columns = table and [np.array(column, dtype=np.int64) for column in table]
+        trace = Trace(tick=columns[0], workload=columns[1]) if columns else None
+        cluster = cls(msgspec.convert(scenario, Scenario), seed=seed, name=name, trace=trace)
         cluster._simulation.restore(simulation)
         cluster._log = [msgspec.convert(c, Command) for c in log]
         return cluster

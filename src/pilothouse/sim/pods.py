@@ -37,6 +37,7 @@ LOST_TICKS = 340 // TICK_SECONDS  # 40 s until NotReady, 300 s of toleration
 WAIT_GRACE_TICKS = 60 // TICK_SECONDS  # a batch pod may wait this long at no cost
 RELEASES_PER_TICK = 2  # held pods let go by an opened gate
 _BLANK = ("lost", "gated", "started", "peak", "restarts", "ooms", "backoff")
+DEAL = 32  # pods created one after the other lie this many slots apart
 SMALLEST_LIMIT = 50  # millicores; keeps the reciprocal in range
 
 
@@ -68,8 +69,12 @@ def run(s: State, i: I8) -> None:
 
 def set_leak(s: State, i: I8) -> None:
     """Each pod leaks at its own pace, three to five quarters of its workload's."""
+    rate = s.w_leak[s.work[i]]
+    if not rate.any():
+        s.leak[i] = 0
+        return
     pace = 768 + (s.key[i] & np.uint32(511)).astype(np.int64)
-    s.leak[i] = s.w_leak[s.work[i]] * pace >> 10
+    s.leak[i] = rate * pace >> 10
 
 
 def release(s: State, i: I8) -> None:
@@ -282,14 +287,21 @@ def set_cpu_limit(s: State, slots: I8, limit: I4) -> None:
 
 def set_memory_limit(s: State, slots: I8, limit: I4) -> None:
     """Set the limit in MiB (0: none) and the level from which a pod thrashes."""
-    s.memory_limit[slots] = np.where(limit > 0, limit, UNLIMITED)
-    s.memory_alarm[slots] = s.memory_limit[slots] // 8 * 7
+    limit = np.where(limit > 0, limit, UNLIMITED)
+    s.memory_limit[slots] = limit
+    s.memory_alarm[slots] = limit // 8 * 7
 
 
 def _free_slots(s: State, count: int) -> I8:
-    """Empty slots, lowest first; the pool grows where there are too few."""
+    """Empty slots among the lowest; the pool grows where there are too few.
+
+    They are dealt like cards: pods created together lie apart. Sums by workload would otherwise
+    add to the same number again and again, and the processor would wait for each.
+    """
     free: I8 = np.flatnonzero(s.phase == EMPTY)
     if len(free) < count:
         s.grow(len(s.uid) + count - len(free) + max(len(s.uid) // 16, 16))
         free = np.flatnonzero(s.phase == EMPTY)
-    return free[:count]
+    if count < DEAL * DEAL:
+        return free[:count]
+    return np.concatenate([free[first:count:DEAL] for first in range(DEAL)])

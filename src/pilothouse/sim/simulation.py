@@ -43,6 +43,7 @@ from pilothouse.sim.state import (
     State,
 )
 from pilothouse.sim.timeline import Deck, Event, Exercise, Op, deal
+from pilothouse.sim.trace import Replay, Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +60,18 @@ class RivalMove:
 class Simulation:
     """Clusters drawn from a scenario, one per seed."""
 
-    def __init__(self, blueprints: Sequence[Blueprint], *, slots: int = 0, nodes: int = 0) -> None:
-        """``slots`` and ``nodes`` ask for more room than needed; results do not change."""
+    def __init__(
+        self,
+        blueprints: Sequence[Blueprint],
+        *,
+        slots: int = 0,
+        nodes: int = 0,
+        traces: Sequence[Trace | None] = (),
+    ) -> None:
+        """``slots`` and ``nodes`` ask for more room than needed; results do not change.
+
+        A cluster with a trace replays its arrivals instead of drawing them.
+        """
         self.blueprints = tuple(blueprints)
         self.rival_moves: list[RivalMove] = []
         self._exercises: list[list[Exercise]] = [[] for _ in self.blueprints]
@@ -73,6 +84,11 @@ class Simulation:
             self._decks.append(deck)
             self._events.append(_latest_first(deck.events))
             self._exercises[cluster] = list(deck.exercises)
+        self._replay = Replay(traces, self.state.workloads)
+        for cluster, trace in enumerate(traces):
+            if trace is not None:
+                first = cluster * self.state.workloads
+                self.state.w_rate[first : first + self.state.workloads] = 0
         self._due = np.array([self._next_due(c) for c in range(len(self.blueprints))])
         self._arriving = np.zeros(self.state.nobody_work, dtype=np.int32)
         self._buffers = usage.Buffers(len(self.state.uid))
@@ -125,6 +141,7 @@ class Simulation:
         twin._deck_numbers = list(self._deck_numbers)
         twin._events = [list(x) for x in self._events]
         twin.state = self.state.copy()
+        twin._replay = self._replay
         twin._due = self._due.copy()
         twin._arriving = self._arriving.copy()
         twin._buffers = usage.Buffers(len(self.state.uid))
@@ -162,6 +179,7 @@ class Simulation:
     def _exercise(self) -> None:
         s = self.state
         self._arriving[:] = 0
+        np.add.at(self._arriving, self._replay.due(s.tick), 1)
         for cluster in np.flatnonzero(self._due <= s.tick).tolist():
             if self._decks[cluster].end_tick <= s.tick:
                 self._deal_again(cluster)
@@ -260,7 +278,7 @@ def _build(plans: tuple[Blueprint, ...], slots: int, node_rows: int) -> State:
         workloads=max(len(p.workload_names) for p in plans),
         spaces=max(len(p.namespace_names) for p in plans),
         zones=max(len(p.zone_names) for p in plans),
-        slots=max(slots, wanted + wanted // 8 + 32),
+        slots=max(slots, wanted + wanted // 64 + 32),
     )
     for cluster, plan in enumerate(plans):
         _fill_cluster(s, cluster, plan)

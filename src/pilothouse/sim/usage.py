@@ -23,7 +23,7 @@ from pilothouse.sim.curves import (
     packed_latency_table,
     poisson_table,
 )
-from pilothouse.sim.randomness import draws, mix_into, tick_word
+from pilothouse.sim.randomness import draws, mix_top_into, tick_word
 from pilothouse.sim.state import (
     BATCH,
     I4,
@@ -59,6 +59,7 @@ class Buffers:
         self.words: U4 = np.empty(BLOCK, np.uint32)
         self.scratch: U4 = np.empty(BLOCK, np.uint32)
         self.number: NDArray[np.float64] = np.empty(BLOCK, np.float64)
+        self.index: I8 = np.empty(BLOCK, np.int64)
 
 
 def tell_time(s: State) -> None:
@@ -179,10 +180,11 @@ def _serve(s: State, pressure: I4, capability: I8, buffers: Buffers) -> NDArray[
     for begin in range(0, len(s.uid), BLOCK):
         span = slice(begin, min(begin + BLOCK, len(s.uid)))
         block, number = busy[span], buffers.number[: span.stop - begin]
+        index = buffers.index[: span.stop - begin]
         np.multiply(block, s.cpu_ratio[span], out=block)
         np.right_shift(block, RATIO_BITS - 10, out=block)
-        np.maximum(block, gathered[span], out=block)  # utilization in 1/1024
-        np.take(_LATENCY, block, out=number, mode="clip")
+        np.maximum(block, gathered[span], out=index)  # utilization in 1/1024
+        np.take(_LATENCY, index, out=number, mode="clip")
         np.add.at(packed, s.active_work[span], number)
         np.multiply(used[span], s.is_batch[span], out=block)
         np.subtract(s.remaining[span], block, out=s.remaining[span])
@@ -220,7 +222,7 @@ def _demand(s: State, share: I4, span: slice, buffers: Buffers) -> None:
     demand = buffers.demand[span]
     words, scratch = buffers.words[: len(demand)], buffers.scratch[: len(demand)]
     np.add(s.key[span], tick_word(s.tick), out=words)
-    mix_into(words, scratch)
+    mix_top_into(words, scratch)
     np.right_shift(words, np.uint32(24), out=words)
     np.add(words, np.uint32(896), out=words)
     np.take(share, s.active_work[span], out=demand, mode="wrap")
@@ -240,8 +242,10 @@ def _hold_memory(s: State, level: I4, span: slice, buffers: Buffers) -> None:
 def _water_fill(s: State, i: I8, capability: I8, used: I4) -> tuple[I8, I4]:
     """Share out what contended nodes have; returns who got too little and asked-over-got."""
     node = s.active_node[i]
-    nodes, place = np.unique(node, return_inverse=True)
-    have = capability[nodes]
+    full = np.flatnonzero(np.bincount(node))
+    number = np.empty(s.nobody_node, dtype=np.int64)
+    number[full] = np.arange(len(full))
+    place, have = number[node], capability[full]
     want = used[i].astype(np.int64)
     weight = np.maximum(s.cpu_request[i], 1).astype(np.int64)
     total = np.bincount(place, weight).astype(np.int64)

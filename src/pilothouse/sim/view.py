@@ -217,6 +217,7 @@ class View:
             replicas_ready=s.w_ready[rows].copy(),
             min_available=s.w_min_available[rows].copy(),
             autoscaled=s.w_autoscaled[rows].astype(np.int32),
+            replicas_floor=np.where(s.w_autoscaled[rows], s.w_floor[rows], 0).astype(np.int32),
             latency_ms=s.w_latency[rows].copy(),
             latency_objective_ms=s.w_objective_ms[rows].copy(),
             load_permille=load.astype(np.int32),

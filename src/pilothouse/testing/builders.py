@@ -172,6 +172,7 @@ def _workloads(count: int, rng: np.random.Generator) -> WorkloadTable:
         replicas_ready=zeros,
         min_available=zeros,
         autoscaled=zeros,
+        replicas_floor=zeros,
         latency_ms=ints(rng.integers(20, 80, count)),
         latency_objective_ms=ints(np.full(count, 200)),
         load_permille=ints(rng.integers(400, 700, count)),

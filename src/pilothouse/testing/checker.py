@@ -235,10 +235,15 @@ def disturbed_share(e: Evidence) -> Iterator[Violation]:
 def node_share(e: Evidence) -> Iterator[Violation]:
     """Nodes tainted, drained or asleep because of us at any time."""
     out: dict[str, set[Verb]] = defaultdict(set)
-    for deed in e.executed:
-        if deed.verb not in SERVING:
+    for position, c in enumerate(e.log):
+        deed = Deed(position, c)
+        if deed.verb not in SERVING or not c.node:
             continue
-        c, held = deed.command, out[deed.command.node]
+        held = out[c.node]
+        if c.original == AT_HOME[deed.verb]:
+            held.discard(deed.verb)  # a drain ends with the machine, say; the log shows it later
+        if c.status != Status.DONE:
+            continue
         if deed.direction > 0:
             held -= {Verb.DRAIN, Verb.POWER} if deed.verb is not Verb.TAINT else {Verb.TAINT}
             continue
