@@ -282,7 +282,7 @@ class Observer:
         used = np.bincount(pods.workload, weights=pods.cpu_used_millicores, minlength=count)
         asked = np.bincount(pods.workload, weights=pods.cpu_request_millicores, minlength=count)
         scaled = {
-            (a.metadata.namespace, a.spec.scale_target_ref.kind, a.spec.scale_target_ref.name)
+            (a.metadata.namespace, a.spec.scale_target_ref.kind, a.spec.scale_target_ref.name): a
             for a in self.store.autoscalers()
         }
         floors = _floors(self.store.budgets())
@@ -292,6 +292,7 @@ class Observer:
             int(wanted[i]) if o.kind in ("DaemonSet", "Pod") else o.desired
             for i, o in enumerate(owned)
         ]
+        rivals = [scaled.get((o.meta.namespace, o.kind, o.meta.name)) for o in owned]
         minimum = [_floor(o, floors) for o in owned]
         objective = [_objective(o.meta) for o in owned]
         short = [int(running[i]) < minimum[i] for i in range(count)]
@@ -307,7 +308,8 @@ class Observer:
             replicas_desired=_ints(desired),
             replicas_ready=running.astype(np.int32),
             min_available=_ints(minimum),
-            autoscaled=_ints(int((o.meta.namespace, o.kind, o.meta.name) in scaled) for o in owned),
+            autoscaled=_ints(int(a is not None) for a in rivals),
+            replicas_floor=_ints(a.spec.min_replicas if a else 0 for a in rivals),
             latency_ms=np.zeros(count, dtype=np.int32),
             latency_objective_ms=_ints(objective),
             load_permille=_ints(
