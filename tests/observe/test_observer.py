@@ -12,6 +12,8 @@ import pytest
 from pilothouse.clients.cache import Health
 from pilothouse.clients.metrics import Sample, Usage
 from pilothouse.clients.resources import (
+    Autoscaler,
+    AutoscalerSpec,
     Budget,
     BudgetSpec,
     BudgetStatus,
@@ -34,6 +36,7 @@ from pilothouse.clients.resources import (
     Resources,
     Selector,
     Taint,
+    Target,
     Terminated,
     Workload,
     WorkloadSpec,
@@ -294,6 +297,20 @@ def test_disruption_budget_is_the_workloads_floor(observer: Observer, store: Fak
     ]
     snapshot = observer.observe()
     assert snapshot.workloads.min_available[row(snapshot, "workloads", "cart")] == 1
+
+
+def test_autoscalers_minimum_is_the_replicas_floor(observer: Observer, store: FakeStore) -> None:
+    store.things["autoscalers"] = [
+        Autoscaler(
+            metadata=a_meta("cart"),
+            spec=AutoscalerSpec(
+                scale_target_ref=Target(kind="Deployment", name="cart"), min_replicas=2
+            ),
+        )
+    ]
+    snapshot = observer.observe()
+    cart = row(snapshot, "workloads", "cart")
+    assert (snapshot.workloads.autoscaled[cart], snapshot.workloads.replicas_floor[cart]) == (1, 2)
 
 
 def test_namespaces_are_managed_only_by_their_owners_word(observer: Observer) -> None:

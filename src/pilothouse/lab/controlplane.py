@@ -154,6 +154,8 @@ def controller_manager(site: Site) -> Component:
                 # Short, so that a lost node and what an autoscaler does show within a test.
                 node_monitor_grace_period="20s",
                 horizontal_pod_autoscaler_sync_period="5s",
+                kube_api_qps=200,  # the default of 20 makes ten thousand pods a matter of minutes
+                kube_api_burst=400,
                 horizontal_pod_autoscaler_cpu_initialization_period="20s",
                 horizontal_pod_autoscaler_initial_readiness_delay="5s",
                 profiling="false",
@@ -176,6 +178,8 @@ def scheduler(site: Site) -> Component:
                 tls_cert_file=site.pki("loopback.crt"),
                 tls_private_key_file=site.pki("loopback.key"),
                 leader_elect="false",
+                kube_api_qps=200,
+                kube_api_burst=400,
                 profiling="false",
             ),
         ),

@@ -282,21 +282,17 @@ class Observer:
         used = np.bincount(pods.workload, weights=pods.cpu_used_millicores, minlength=count)
         asked = np.bincount(pods.workload, weights=pods.cpu_request_millicores, minlength=count)
         scaled = {
-            (
-                a.metadata.namespace,
-                a.spec.scale_target_ref.kind,
-                a.spec.scale_target_ref.name,
-            ): a.spec.min_replicas
+            (a.metadata.namespace, a.spec.scale_target_ref.kind, a.spec.scale_target_ref.name): a
             for a in self.store.autoscalers()
         }
         floors = _floors(self.store.budgets())
         owned = [o for _, o in works]
-        keys = [(o.meta.namespace, o.kind, o.meta.name) for o in owned]
         # Kinds without a replica count of their own are as large as the pods they have.
         desired = [
             int(wanted[i]) if o.kind in ("DaemonSet", "Pod") else o.desired
             for i, o in enumerate(owned)
         ]
+        rivals = [scaled.get((o.meta.namespace, o.kind, o.meta.name)) for o in owned]
         minimum = [_floor(o, floors) for o in owned]
         objective = [_objective(o.meta) for o in owned]
         short = [int(running[i]) < minimum[i] for i in range(count)]
@@ -312,8 +308,8 @@ class Observer:
             replicas_desired=_ints(desired),
             replicas_ready=running.astype(np.int32),
             min_available=_ints(minimum),
-            autoscaled=_ints(int(key in scaled) for key in keys),
-            replicas_floor=_ints(scaled.get(key, 0) for key in keys),
+            autoscaled=_ints(int(a is not None) for a in rivals),
+            replicas_floor=_ints(a.spec.min_replicas if a else 0 for a in rivals),
             latency_ms=np.zeros(count, dtype=np.int32),
             latency_objective_ms=_ints(objective),
             load_permille=_ints(
