@@ -76,9 +76,11 @@ def test_new_settings_are_on_record_before_what_a_restart_finds_out(tmp_path):
     path = tmp_path / "a.db"
     cluster = SimCluster(load("harbor"), seed=1, name="sim")
     settings = settings_for(1, USUAL)
-    with Journal.open(path, settings=settings.journal) as journal, pytest.raises(Crash):
-        parts = {"settings": settings, "journal": journal, "cluster": CrashingCluster(cluster)}
-        list(Runner(**parts).cycles(200))
+    with Journal.open(path, settings=settings.journal) as journal:
+        dying = CrashingCluster(cluster)
+        runner = Runner(settings=settings, journal=journal, cluster=dying)
+        with pytest.raises(Crash):
+            list(runner.cycles(200))
     changed = replace(settings, guard=LONG)
     with Journal.open(path, settings=settings.journal) as journal:
         list(Runner(settings=changed, journal=journal, cluster=cluster).cycles(20))
