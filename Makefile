@@ -40,7 +40,7 @@ up: install web ## Set up, then run the loop on the simulator and serve the page
 	$(BIN)/pilothouse up $(ARGS)
 
 .PHONY: test
-test: install web lint test-web test-fast test-browser ## Set up, then run every check and test
+test: install web lint test-web test-fast test-browser ## Set up, then run every check and test but the live ones
 	@echo "make test: lint, types, imports, page, Python and browser tests passed. The lab's live tests are: make test-live"
 
 ##@ Parts of them
