@@ -13,11 +13,11 @@ import json
 import platform
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pilothouse.clients import Store, from_kubeconfig
+from pilothouse.clients import from_kubeconfig
 from pilothouse.errors import LabUnavailable
 from pilothouse.home import home
 from pilothouse.lab import Lab, Wish, machine
@@ -49,17 +49,14 @@ def observer_kubeconfig(lab: Lab) -> Path:
 
 def drills(lab: Lab, *, restarts: int, pause: float, blackhole: float) -> Iterator[Finding]:
     with FaultProxy(API_ADDRESS, API_PORT) as proxy:
-        access = from_kubeconfig(observer_kubeconfig(lab))
-        store = Store(replace(access, server=f"https://127.0.0.1:{proxy.port}"))
-        store.open()
+        drill = Drill(lab, from_kubeconfig(observer_kubeconfig(lab)), proxy)
         try:
-            drill = Drill(lab, store, proxy)
             yield drill.restarts(restarts)
             yield drill.pause(pause)
             yield drill.compaction()
             yield drill.blackhole(blackhole)
         finally:
-            store.close()
+            drill.close()
 
 
 def line(found: Finding) -> str:

@@ -196,3 +196,49 @@ def observer_kubeconfig(lab: Lab, tmp_path: Path) -> Path:
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(document))
     return path
+
+
+NODE_CLAIMS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": "nodeclaims.karpenter.sh",
+        "annotations": {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"},
+    },
+    "spec": {
+        "group": "karpenter.sh",
+        "scope": "Cluster",
+        "names": {"kind": "NodeClaim", "plural": "nodeclaims", "singular": "nodeclaim"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture
+def node_claims(lab: Lab, eventually: Callable[..., Any]) -> Iterator[Callable[[str], None]]:
+    """A cluster that knows Karpenter's NodeClaims; gives a way to ask for a node."""
+    lab.apply(json.dumps(NODE_CLAIMS))
+    eventually(lambda: "nodeclaims" in lab.kubectl("api-resources", "--api-group=karpenter.sh"))
+
+    def ask(name: str) -> None:
+        claim = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": name}}
+        claim["status"] = {  # type: ignore[assignment]
+            "nodeName": "worker-1",
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        lab.apply(json.dumps(claim))
+
+    yield ask
+    lab.kubectl("delete", "crd", "nodeclaims.karpenter.sh")

@@ -7,7 +7,6 @@ The short form; the full one (ten restarts, thirty seconds) is ``benchmarks/faul
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,11 +23,9 @@ from pilothouse.testing.faultproxy import FaultProxy
 @pytest.fixture
 def drill(lab: Lab, observer_kubeconfig: Path) -> Iterator[Drill]:
     with FaultProxy(API_ADDRESS, API_PORT) as proxy:
-        access = from_kubeconfig(observer_kubeconfig)
-        store = Store(replace(access, server=f"https://127.0.0.1:{proxy.port}"))
-        store.open()
-        yield Drill(lab, store, proxy)
-        store.close()
+        drill = Drill(lab, from_kubeconfig(observer_kubeconfig), proxy)
+        yield drill
+        drill.close()
 
 
 def test_cache_is_right_again_after_api_server_restarts(drill: Drill) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic, sleep
@@ -16,11 +15,8 @@ from pilothouse.cli import main
 from pilothouse.cli.live import open_cluster
 from pilothouse.domain import (
     ActionKind,
-    Cause,
     Decision,
     Mode,
-    PendingCause,
-    Phase,
     Proposal,
     Ref,
     Ruling,
@@ -66,69 +62,6 @@ def test_snapshot_knows_the_workers_and_their_usage(
         )
 
     within(seen, 90)
-
-
-@pytest.mark.parametrize(
-    ("stimulus", "reason", "cause"),
-    [
-        ({"selector": {"no": "such-node"}}, Cause.SELECTOR, PendingCause.SELECTOR),
-        ({"requests": {"cpu": "300", "memory": "1Mi"}}, Cause.RESOURCES, PendingCause.RESOURCES),
-    ],
-    ids=["unschedulable selector", "resource pressure"],
-)
-def test_cause_of_a_pending_pod_is_named(
-    cluster: ShadowCluster,
-    space: Callable[..., None],
-    stimulus: dict[str, Any],
-    reason: Cause,
-    cause: PendingCause,
-) -> None:
-    space(a_deployment("waiting", **stimulus))
-
-    def named() -> bool:
-        snapshot = cluster.observe()
-        reasons = {w.cause for w in cluster.waits if w.name.startswith("waiting-")}
-        causes = snapshot.pods.pending_cause[snapshot.pods.phase == Phase.PENDING].tolist()
-        return reasons == {reason} and int(cause) in causes
-
-    within(named)
-
-
-def test_quota_that_is_used_up_is_named(cluster: ShadowCluster, space: Callable[..., None]) -> None:
-    space(
-        {
-            "apiVersion": "v1",
-            "kind": "ResourceQuota",
-            "metadata": {"name": "none", "namespace": NAMESPACE},
-            "spec": {"hard": {"pods": "0"}},
-        }
-    )
-    space(a_deployment("refused"))
-
-    def named() -> bool:
-        cluster.observe()
-        return any(w.cause is Cause.QUOTA and w.name.startswith("refused") for w in cluster.waits)
-
-    within(named)
-
-
-def test_paused_kubelet_shows_as_lag_and_then_as_a_lost_node(
-    lab: Lab, cluster: ShadowCluster, eventually: Callable[..., Any]
-) -> None:
-    def node() -> tuple[int, int]:
-        nodes = cluster.observe().nodes
-        row = nodes.names.tolist().index("worker-3")
-        return int(nodes.heartbeat_lag_ms[row]), int(nodes.ready[row])
-
-    leases = ("get", "leases", "-n", "kube-node-lease", "-o", "name")
-    eventually(lambda: "worker-3" in lab.kubectl(*leases))  # a young node has not beaten yet
-    lab.signal("kubelet-worker-3", signal.SIGSTOP)
-    try:
-        within(lambda: node()[0] > 8_000)
-        within(lambda: node()[1] == 0)
-    finally:
-        lab.signal("kubelet-worker-3", signal.SIGCONT)
-    eventually(lambda: node()[1] == 1 and node()[0] < 8_000)
 
 
 def test_memory_growth_is_seen_before_and_after_the_kill(

@@ -77,7 +77,14 @@ def open_cluster(
     except BaseException:
         store.close()
         raise
-    observer = Observer(store=store, usage=poll, cluster=name, namespaces=patterns, figures=figures)
+    observer = Observer(
+        store=store,
+        usage=poll,
+        cluster=name,
+        namespaces=patterns,
+        figures=figures,
+        silence=lambda: leadership.silence_seconds,
+    )
     return name, ShadowCluster(store, observer, events, leadership)
 
 

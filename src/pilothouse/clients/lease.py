@@ -74,6 +74,7 @@ class Leadership:
         self._seen: Lease | None = None
         self._seen_at = float("-inf")  # when the record last changed, by our clock
         self._renewed = float("-inf")
+        self._answered = clock()
 
     @property
     def is_held(self) -> bool:
@@ -85,6 +86,12 @@ class Leadership:
         """Who else holds the lease now; empty when nobody does or nobody could say."""
         spec = self._spec
         return spec.holder_identity if not self._is_ours and not self._is_over(spec) else ""
+
+    @property
+    def silence_seconds(self) -> float:
+        """Since the API server last answered from its own store. A server that lost its store goes
+        on serving watches from memory, and only this tells that they have gone stale."""
+        return self._clock() - self._answered
 
     @property
     def epoch(self) -> int:
@@ -113,16 +120,19 @@ class Leadership:
 
     async def attempt(self, api: Server) -> None:
         """One try; a failure is kept in ``problem`` and the next try comes soon."""
+        began = self._clock()
         try:
             if not self._is_ours:
                 await self._look(api)
             if self._is_ours or self._is_over(self._spec):
                 await self._take(api)
-            self.problem = ""
+            self.problem, self._answered = "", began
         except ConflictError:
             self._forget()  # somebody was quicker; look again
+            self._answered = began
         except NotFoundError:
             self._forget()
+            self._answered = began
             self.problem = (
                 f"there is no namespace {self.namespace}. Make it with: "
                 "kubectl apply -f deploy/manifests/observer-rbac.yaml"

@@ -60,6 +60,8 @@ QUOTA_SECONDS = 60.0
 GROWTH_SECONDS, GROWTH_FROM_SECONDS = 60.0, 8.0  # memory growth is told from so much history
 TARGET_PERMILLE = 800  # what an autoscaler aims at when it does not say: most people's eighty
 LATENCY = "latency"
+STORE = "cluster store"  # etcd, as seen through the API server
+SILENT_SECONDS = 6.0  # three renewals of our lease: watches may be served from memory alone
 # 80 W idle, 120 W for the processor, 60 W for memory: a formula, labelled modelled.
 IDLE_WATTS, CPU_WATTS, MEMORY_WATTS = 80, 120, 60
 
@@ -98,6 +100,7 @@ class Observer:
     namespaces: tuple[str, ...] = ("*",)  # patterns of what is looked at
     now: Callable[[], float] = time.time
     figures: FiguresPoll | None = None  # where there is a Prometheus
+    silence: Callable[[], float] = lambda: 0.0  # since the API server answered from its store
     waits: list[Wait] = field(default_factory=list)  # of the last snapshot
     _rows: dict[str, PodFacts] = field(default_factory=dict)
     _memories: dict[str, _Memory] = field(default_factory=dict)
@@ -473,7 +476,13 @@ class Observer:
         share = 1000 * len(ages) // len(answered) if answered else 1000
         oldest = max(ages, default=float(NO_SAMPLE_SECONDS)) if answered else 0.0
         metrics = Source(name="metrics", age_seconds=_seconds(oldest), completeness_permille=share)
-        named = [metrics]
+        silence = self.silence()
+        store = Source(
+            name=STORE,
+            age_seconds=_seconds(silence),
+            completeness_permille=0 if silence > SILENT_SECONDS else 1000,
+        )
+        named = [store, metrics]
         if usage.nodes:  # who told us, and how long ago the last time
             newest = min(ages, default=float(NO_SAMPLE_SECONDS))
             named.append(replace(metrics, name=usage.source, age_seconds=_seconds(newest)))

@@ -17,13 +17,16 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from pilothouse.clients import Store
+from pilothouse.clients import Access, Store
+from pilothouse.clients.lease import Leadership
+from pilothouse.domain import Source
 from pilothouse.lab import Lab, process
 from pilothouse.observe import MetricsApi, Observer, UsagePoll
+from pilothouse.observe.kubernetes import STORE
 from pilothouse.testing.faultproxy import FaultProxy
 
 RECOVERY_SECONDS = 10.0
@@ -63,13 +66,25 @@ class Finding:
 class Drill:
     """Breaks the lab in one way after the other, under the eyes of one store."""
 
-    def __init__(self, lab: Lab, store: Store, proxy: FaultProxy) -> None:
+    def __init__(self, lab: Lab, access: Access, proxy: FaultProxy) -> None:
         self._lab = lab
-        self._store = store
         self._proxy = proxy
-        self._observer = Observer(store=store, usage=UsagePoll(MetricsApi()), cluster="drill")
+        leadership = Leadership()
+        self._store = Store(replace(access, server=f"https://127.0.0.1:{proxy.port}"))
+        self._store.add(leadership.run)
+        self._observer = Observer(
+            store=self._store,
+            usage=UsagePoll(MetricsApi()),
+            cluster="drill",
+            silence=lambda: leadership.silence_seconds,
+        )
+        self._generation = 0
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         lab.apply(json.dumps(space))
+        self._store.open()
+
+    def close(self) -> None:
+        self._store.close()
 
     def restarts(self, rounds: int) -> Finding:
         """The API server is killed and started again."""
@@ -146,13 +161,7 @@ class Drill:
         def look() -> None:
             while not stop.is_set():
                 sources = self._observer.observe().sources
-                caches = [s for s in sources if s.name in COMPARED]
-                stale.append(
-                    any(
-                        s.age_seconds >= STALE_SECONDS or s.completeness_permille < 1000
-                        for s in caches
-                    )
-                )
+                stale.append(any(_is_stale(s) for s in sources if s.name in (*COMPARED, STORE)))
                 stop.wait(0.2)
 
         eye = threading.Thread(target=look, daemon=True)
@@ -165,7 +174,7 @@ class Drill:
 
     def _change(self) -> None:
         """One object goes, one comes: what an outage must not hide."""
-        self._generation = getattr(self, "_generation", 0) + 1
+        self._generation += 1
         quota = {
             "apiVersion": "v1",
             "kind": "ResourceQuota",
@@ -199,6 +208,10 @@ class Drill:
         }
         values = of[kind]() if kind in of else self._store.workloads(kind)
         return {v.metadata.uid: v.metadata.resource_version for v in values}
+
+
+def _is_stale(source: Source) -> bool:
+    return source.age_seconds >= STALE_SECONDS or source.completeness_permille < 1000
 
 
 def is_running(lab: Lab, name: str) -> bool:
