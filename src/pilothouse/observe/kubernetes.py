@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 
 from pilothouse.clients.metrics import Sample, Usage
 from pilothouse.clients.quantity import mebibytes, millicores
-from pilothouse.clients.resources import Autoscaler, Budget, Meta, Node, Pod
+from pilothouse.clients.resources import Budget, Meta, Node, Pod
 from pilothouse.clients.store import Store
 from pilothouse.domain import (
-    Claim,
     Gate,
     NamespaceTable,
     NodeTable,
@@ -34,7 +33,6 @@ from pilothouse.domain import (
     Power,
     Reaction,
     Reading,
-    Scaler,
     Snapshot,
     Source,
     Trouble,
@@ -42,11 +40,12 @@ from pilothouse.domain import (
     WorkloadTable,
     ZoneTable,
 )
-from pilothouse.observe import pending
+from pilothouse.observe import autoscaling, pending
+from pilothouse.observe.autoscaling import Scalers
 from pilothouse.observe.figures import FiguresPoll
 from pilothouse.observe.pending import Wait
 from pilothouse.observe.pods import PodFacts, facts, is_finished
-from pilothouse.observe.reactions import Reactions, Sight
+from pilothouse.observe.reactions import Reactions
 from pilothouse.observe.troubles import troubles
 from pilothouse.observe.usage import UsagePoll
 from pilothouse.observe.workloads import Owned, alone, owner_uid, owners
@@ -58,7 +57,6 @@ PROTECTED = ("kube-*", "pilothouse-system")
 NO_SAMPLE_SECONDS = 3600  # age shown for usage that was never measured
 QUOTA_SECONDS = 60.0
 GROWTH_SECONDS, GROWTH_FROM_SECONDS = 60.0, 8.0  # memory growth is told from so much history
-TARGET_PERMILLE = 800  # what an autoscaler aims at when it does not say: most people's eighty
 LATENCY = "latency"
 STORE = "cluster store"  # etcd, as seen through the API server
 SILENT_SECONDS = 6.0  # three renewals of our lease: watches may be served from memory alone
@@ -147,7 +145,7 @@ class Observer:
         known = [self._facts(pod) for pod in pods]
         self._classify(pods, now)
         pod_table = self._pods(pods, known, above, work_rows, node_rows, usage, now)
-        scalers = self._scalers()
+        scalers = autoscaling.by_target(self.store.autoscalers())
         snapshot = Snapshot(
             cluster=self.cluster,
             taken_seconds=self.clock_seconds(),
@@ -157,36 +155,14 @@ class Observer:
             namespaces=self._namespaces(spaces),
             zones=_zones(nodes),
             sources=self._sources(nodes, usage, now),
-            scalers=tuple(_scaler(a) for a in scalers.values() if self._is_shown(a, space_rows)),
-            claims=self._claims(),
+            scalers=autoscaling.shown(scalers, space_rows),
+            claims=autoscaling.claims(self.store.claims(), self._start()),
             readings=self._readings(now),
         )
         return replace(
             snapshot,
             troubles=self._troubles(snapshot, pods, works, above),
             reactions=self._react(snapshot, works, scalers, nodes),
-        )
-
-    def _is_shown(self, scaler: Autoscaler, space_rows: Mapping[str, int]) -> bool:
-        return scaler.metadata.namespace in space_rows
-
-    def _scalers(self) -> dict[tuple[str, str, str], Autoscaler]:
-        """Autoscalers by namespace, kind and name of what they scale."""
-        return {
-            (a.metadata.namespace, a.spec.scale_target_ref.kind, a.spec.scale_target_ref.name): a
-            for a in self.store.autoscalers()
-        }
-
-    def _claims(self) -> tuple[Claim, ...]:
-        start = self._start()
-        return tuple(
-            Claim(
-                name=c.metadata.name,
-                node=c.status.node_name,
-                ready=any(k.type == "Ready" and k.status == "True" for k in c.status.conditions),
-                asked_seconds=_since(c.metadata, start),
-            )
-            for c in sorted(self.store.claims(), key=lambda c: c.metadata.name)
         )
 
     def _readings(self, now: float) -> tuple[Reading, ...]:
@@ -228,27 +204,12 @@ class Observer:
         self,
         snapshot: Snapshot,
         works: Sequence[tuple[str, Owned]],
-        scalers: Mapping[tuple[str, str, str], Autoscaler],
+        scalers: Scalers,
         nodes: Sequence[Node],
     ) -> tuple[Reaction, ...]:
-        table = snapshot.workloads
-        sights = []
-        for row, (_, owned) in enumerate(works):
-            scaler = scalers.get((owned.meta.namespace, owned.kind, owned.meta.name))
-            if scaler is not None:
-                sights.append(
-                    Sight(
-                        uid=int(table.uid[row]),
-                        namespace=owned.meta.namespace,
-                        name=owned.meta.name,
-                        load_permille=int(table.load_permille[row]),
-                        target_permille=_aim(scaler),
-                        desired=scaler.status.desired_replicas,
-                        running=int(table.replicas_ready[row]),
-                    )
-                )
         start = self._start()
-        born = [_since(n.metadata, start) for n in nodes if _is_ready(n)]
+        born = [autoscaling.since(n.metadata, start) for n in nodes if _is_ready(n)]
+        sights = autoscaling.sights(works, snapshot.workloads, scalers)
         return tuple(self._reactions.look(snapshot.taken_seconds, sights, born))
 
     def _is_watched(self, name: str) -> bool:
@@ -402,7 +363,7 @@ class Observer:
         space_rows: Mapping[str, int],
         pods: PodTable,
         known: Sequence[PodFacts],
-        scaled: Mapping[tuple[str, str, str], Autoscaler],
+        scalers: Scalers,
     ) -> WorkloadTable:
         count = len(works)
         running = np.bincount(pods.workload[pods.phase == Phase.RUNNING], minlength=count)
@@ -416,7 +377,7 @@ class Observer:
             int(wanted[i]) if o.kind in ("DaemonSet", "Pod") else o.desired
             for i, o in enumerate(owned)
         ]
-        rivals = [scaled.get((o.meta.namespace, o.kind, o.meta.name)) for o in owned]
+        rivals = [autoscaling.scaler_of(o, scalers) for o in owned]
         minimum = [_floor(o, floors) for o in owned]
         objective = [_objective(o.meta) for o in owned]
         measured = self.figures.latest.latency_ms if self.figures else {}
@@ -490,32 +451,6 @@ class Observer:
             age = _seconds(now - self.figures.latest.at)
             named.append(Source(name=LATENCY, age_seconds=age, completeness_permille=1000))
         return (*found, *named)
-
-
-def _aim(scaler: Autoscaler) -> int:
-    """The share of its requests that an autoscaler aims at, per mille."""
-    for metric in scaler.spec.metrics:
-        if metric.resource is not None and metric.resource.name == "cpu":
-            percent = metric.resource.target.average_utilization
-            if percent is not None:
-                return 10 * percent
-    return TARGET_PERMILLE
-
-
-def _scaler(a: Autoscaler) -> Scaler:
-    return Scaler(
-        namespace=a.metadata.namespace,
-        name=a.spec.scale_target_ref.name,
-        current=a.status.current_replicas,
-        desired=a.status.desired_replicas,
-        minimum=a.spec.min_replicas,
-        maximum=a.spec.max_replicas,
-    )
-
-
-def _since(meta: Meta, start: float) -> int:
-    made = meta.creation_timestamp
-    return max(int(made.timestamp() - start), 0) if made else 0
 
 
 def _lost(pods: PodTable, nodes: Sequence[Node]) -> PodTable:
