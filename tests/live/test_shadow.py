@@ -156,3 +156,22 @@ def a_decision(target: Ref, identity: str) -> Decision:
         rationale="",
         margin="",
     )
+
+
+def test_exerciser_stresses_the_lab_under_its_own_name_while_the_loop_looks_on(
+    lab: Lab, observer_kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    already = len(audit(lab))
+    arguments = ["up", "--kubeconfig", str(observer_kubeconfig), "--no-serve", "--json"]
+    arguments += ["--interval", "1", "--cycles", "20", "--exercise", "rival-controller"]
+    arguments += ["--pace", "100", "--journal", str(tmp_path / "stressed.db")]
+    assert main(arguments) == 0
+    assert "rival-controller-4 begins" in capsys.readouterr().err
+    seen = audit(lab)[already:]
+    assert strange_writes(seen) == []
+    theirs = [e for e in by(seen, "lab-exerciser") if e["verb"] not in ("get", "list", "watch")]
+    assert {e["objectRef"]["namespace"] for e in theirs} == {"pilothouse-exercise"}
+    scaled = [e for e in theirs if e["objectRef"].get("name") == "rival-controller-4"]
+    assert len([e for e in scaled if e["verb"] == "patch"]) > 2  # made once, then up and down
+    left = lab.kubectl("get", "deployments,jobs", "-n", "pilothouse-exercise", "-o", "name")
+    assert left.strip() == ""

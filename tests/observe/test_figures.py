@@ -13,7 +13,10 @@ from pilothouse.observe import FiguresPoll
 from pilothouse.settings import ObserveSettings
 
 SETTINGS = ObserveSettings(
-    latency_query="latency", stolen_query="stolen", node_queries={"pods": 'q{node="$node"}'}
+    latency_query="latency",
+    stolen_query="stolen",
+    errors_query="errors",
+    node_queries={"pods": 'q{node="$node"}'},
 )
 
 
@@ -65,12 +68,14 @@ def test_hostile_node_name_stays_a_name() -> None:
 
 
 def test_last_answer_stays_when_prometheus_dies_and_the_reason_is_told() -> None:
-    prometheus = FakePrometheus({"stolen": [a_row(0.4, node="n1")]})
+    rows = {"stolen": [a_row(0.4, node="n1")], "errors": [a_row(14.2, node="n1")]}
+    prometheus = FakePrometheus(rows)
     poll = a_poll(prometheus, "n1")
     asyncio.run(poll.ask())
     prometheus.dead = True
     asyncio.run(poll.ask())
     assert poll.latest.stolen_permille == {"n1": 400}
+    assert poll.latest.errors_per_minute == {"n1": 14}
     assert poll.problem == "no answer"
 
 
@@ -78,4 +83,4 @@ def test_large_clusters_are_not_asked_node_by_node() -> None:
     prometheus = FakePrometheus({})
     names = [f"n{i}" for i in range(SETTINGS.node_queries_limit + 1)]
     asyncio.run(a_poll(prometheus, *names).ask())
-    assert prometheus.asked == ["latency", "stolen"]
+    assert prometheus.asked == ["latency", "stolen", "errors"]

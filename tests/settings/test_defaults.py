@@ -106,6 +106,7 @@ DEFAULTS = {
         "latency_query": "histogram_quantile(0.95, sum by (namespace, deployment, le) "
         "(rate(workload_request_duration_seconds_bucket[1m])))",
         "stolen_query": 'avg by (node) (irate(node_cpu_seconds_total{mode="steal"}[1m]))',
+        "errors_query": "sum by (node) (60 * rate(node_edac_correctable_errors_total[5m]))",
         "node_queries": {
             "cpu_busy_percent": "100 - "
             '(avg(irate(node_cpu_seconds_total{mode="idle", '

@@ -67,10 +67,15 @@ def deal(scenario: Scenario, seed: int, *, pace: float = 1.0) -> list[Step]:
                 kind=card.kind,
                 at_seconds=int((warmup + turn * gap) / pace),
                 duration_seconds=max(int(_draw(lasts, seed, "duration", index) / pace), 1),
-                magnitude=_draw(size, seed, "magnitude", index),
+                magnitude=_magnitude(card.kind, _draw(size, seed, "magnitude", index), pace),
             )
         )
     return steps
+
+
+def _magnitude(kind: StimulusKind, drawn: int, pace: float) -> int:
+    """A rival's magnitude is a time, and time runs faster with the pace."""
+    return max(int(drawn / pace), 1) if kind is StimulusKind.RIVAL_CONTROLLER else drawn
 
 
 def _word(seed: int, what: str, index: int) -> int:

@@ -21,6 +21,7 @@ from pilothouse.settings import ObserveSettings
 POLL_SECONDS = 5.0
 NODE_POLLS = 3  # node by node is dear: every third time
 LARGEST_MS = 3_600_000
+LARGEST_ERRORS = 1_000_000
 AT_ONCE = 8
 
 
@@ -30,6 +31,7 @@ class Figures:
 
     latency_ms: dict[tuple[str, str], int] = field(default_factory=dict)  # by namespace, workload
     stolen_permille: dict[str, int] = field(default_factory=dict)  # by node
+    errors_per_minute: dict[str, int] = field(default_factory=dict)  # by node
     readings: dict[tuple[str, str], tuple[float, float]] = field(
         default_factory=dict
     )  # by node and name: when, value
@@ -70,6 +72,7 @@ class FiguresPoll:
         try:
             latency = await self._query(s.latency_query)
             stolen = await self._query(s.stolen_query)
+            errors = await self._query(s.errors_query)
             due = self._round % NODE_POLLS == 0 or not before.readings
             readings = await self._node_by_node() if due else before.readings
         except PilothouseError as error:
@@ -83,6 +86,11 @@ class FiguresPoll:
                 row.labels.get("node", ""): round(1000 * row.value)
                 for row in stolen
                 if 0 <= row.value <= 1
+            },
+            errors_per_minute={
+                row.labels.get("node", ""): round(row.value)
+                for row in errors
+                if 0 <= row.value <= LARGEST_ERRORS
             },
             readings=readings,
             at=self._now(),

@@ -325,6 +325,7 @@ class Observer:
         used = _ints(s.cpu_millicores if s else 0 for s in samples)
         held = _ints(s.memory_mib if s else 0 for s in samples)
         lags = self._heartbeat_lags(now)
+        errors = self.figures.latest.errors_per_minute if self.figures else {}
         ready = _ints(int(_is_ready(n)) for n in nodes)
         return NodeTable(
             uid=_longs(self._uid(n.metadata) for n in nodes),
@@ -342,7 +343,7 @@ class Observer:
             power=_ints(int(Power.AWAKE if r else Power.DEAD) for r in ready.tolist()),
             frequency_permille=np.full(len(nodes), 1000, dtype=np.int32),
             latency_ms=np.zeros(len(nodes), dtype=np.int32),
-            errors_per_minute=np.zeros(len(nodes), dtype=np.int32),
+            errors_per_minute=_ints(errors.get(n.metadata.name, 0) for n in nodes),
             heartbeat_lag_ms=_ints(lags.get(n.metadata.name, 0) for n in nodes),
             power_watts=_watts(used, cpu, held, memory, ready),
             age_seconds=_ints(_age(s, now) for s in samples),

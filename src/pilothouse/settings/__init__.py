@@ -298,6 +298,9 @@ class ObserveSettings:
     stolen_query: str = 'avg by (node) (irate(node_cpu_seconds_total{mode="steal"}[1m]))'
     """Share of processor time withheld from a node, by ``node``: a machine that has less than it
     says. Empty: not read."""
+    errors_query: str = "sum by (node) (60 * rate(node_edac_correctable_errors_total[5m]))"
+    """Corrected hardware errors per minute, by ``node``: what comes before many a failure. Empty:
+    not read."""
     node_queries: dict[str, str] = field(
         default_factory=lambda: {
             "cpu_busy_percent": "100 - (avg(irate(node_cpu_seconds_total"
