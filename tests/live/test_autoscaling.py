@@ -40,7 +40,7 @@ def test_rival_autoscaler_really_scales_and_its_lateness_is_a_figure(
     pods: Callable[[str], list[dict[str, Any]]],
     eventually: Callable[..., Any],
 ) -> None:
-    space(a_deployment("web", requests={"cpu": "50m", "memory": "32Mi"}))
+    space(a_deployment("web", requests={"cpu": "150m", "memory": "32Mi"}))
     space(an_autoscaler("web"))
     pod = eventually(lambda: [p for p in pods("web") if is_ready(p)])[0]
     assert len(pods("web")) == 1
@@ -48,7 +48,7 @@ def test_rival_autoscaler_really_scales_and_its_lateness_is_a_figure(
     scalers: list[Scaler] = []
     reactions: list[Reaction] = []
     try:
-        url = f"http://{pod['status']['podIP']}:8000/burn?millicores=200"
+        url = f"http://{pod['status']['podIP']}:8000/burn?millicores=300"
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         opener.open(urllib.request.Request(url, method="POST"), timeout=10).close()
         began = monotonic()

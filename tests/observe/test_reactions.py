@@ -7,13 +7,14 @@ from pilothouse.domain.observed import NEVER
 from pilothouse.observe.reactions import GIVE_UP_SECONDS, Reactions, Sight
 
 
-def a_sight(load: int, desired: int, running: int) -> Sight:
+def a_sight(load: int, desired: int, running: int, current: int = 0) -> Sight:
     return Sight(
         uid=1,
         namespace="shop",
         name="cart",
         load_permille=load,
         target_permille=500,
+        current=current or running,
         desired=desired,
         running=running,
     )
@@ -52,3 +53,17 @@ def test_load_that_is_never_answered_is_given_up_and_says_so() -> None:
     (given_up,) = reactions.look(GIVE_UP_SECONDS + 1, [a_sight(900, 1, 1)], [])
     assert given_up.running_seconds == NEVER
     assert given_up.decided_seconds == NEVER
+
+
+def test_autoscaler_that_saw_the_load_before_us_decided_at_once() -> None:
+    reactions = Reactions()
+    assert not reactions.look(10, [a_sight(900, 3, 1)], [])
+    (done,) = reactions.look(20, [a_sight(900, 3, 3)], [])
+    assert (done.decided_seconds, done.running_seconds) == (0, 10)
+    assert done.replicas_before == 1
+
+
+def test_workload_that_starts_up_is_no_reaction() -> None:
+    reactions = Reactions()
+    assert not reactions.look(10, [a_sight(900, 1, 0)], [])
+    assert not reactions.look(20, [a_sight(900, 1, 1)], [])

@@ -70,6 +70,7 @@ def sights(
                     name=owned.meta.name,
                     load_permille=int(table.load_permille[row]),
                     target_permille=aim(scaler),
+                    current=scaler.status.current_replicas,
                     desired=scaler.status.desired_replicas,
                     running=int(table.replicas_ready[row]),
                 )

@@ -27,6 +27,7 @@ class Sight:
     name: str
     load_permille: int  # of what it requests, measured
     target_permille: int  # what its autoscaler aims at
+    current: int  # replicas the autoscaler counts
     desired: int
     running: int
 
@@ -65,9 +66,11 @@ class Reactions:
         known = self._open.get(sight.uid)
         above = sight.load_permille > sight.target_permille
         if known is None:
-            if above:
-                known = self._open[sight.uid] = _Open(now, sight.desired)
-            return known
+            if not above:
+                return None
+            # An autoscaler that read the same figures a moment before us has decided already.
+            before = min(sight.current or sight.desired, sight.desired)
+            known = self._open[sight.uid] = _Open(now, before)
         if known.decided == NEVER:
             if sight.desired > known.before:
                 known.decided = now - known.began
