@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pilothouse.settings import ObserveSettings, Settings
 
 STAND_BY_SECONDS = 0.5
+LEASE_SECONDS = 2.0  # how long a start waits to learn who has the lease
 LIVE = "live"  # what the journal of a live run says instead of a scenario
 
 
@@ -74,6 +75,7 @@ def open_cluster(
     patterns = tuple(part.strip() for part in namespaces.split(",") if part.strip()) or ("*",)
     try:
         store.open()
+        leadership.wait(LEASE_SECONDS)
     except BaseException:
         store.close()
         raise

@@ -156,6 +156,7 @@ def _look_at(
     )
     past, words = history(cluster, settings.observe, prometheus)
     typer.echo(f"History  {words}", err=as_json)
+    typer.echo(f"Lease    {cluster.leadership.sentence}", err=as_json)
 
     @contextmanager
     def around() -> Iterator[None]:

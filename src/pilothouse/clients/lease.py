@@ -16,6 +16,7 @@ import asyncio
 import os
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -75,6 +76,7 @@ class Leadership:
         self._seen_at = float("-inf")  # when the record last changed, by our clock
         self._renewed = float("-inf")
         self._answered = clock()
+        self._asked = threading.Event()
 
     @property
     def is_held(self) -> bool:
@@ -109,11 +111,16 @@ class Leadership:
             return f"The lease {where} is ours ({self.identity})."
         return f"Nobody is known to hold the lease {where}: {self.problem or 'it is free'}"
 
+    def wait(self, seconds: float) -> bool:
+        """Until the first answer, or so long; False: nobody has answered."""
+        return self._asked.wait(seconds)
+
     async def run(self, api: Server) -> None:
         """Take the lease when it is free, renew it while it is ours, give it back at the end."""
         try:
             while True:
                 await self.attempt(api)
+                self._asked.set()
                 await self._sleep(RETRY_SECONDS)
         finally:
             await self._release(api)
