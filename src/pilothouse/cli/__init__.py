@@ -23,6 +23,7 @@ from pilothouse.cli import (
     explain,
     journal,
     lab,
+    reactions,
     scenarios,
     sim,
     traces,
@@ -46,6 +47,7 @@ app = typer.Typer(
 # Every command, in the order of the help; each lives in the module it is named for.
 app.command("up")(up.up)
 app.command("explain")(explain.explain)
+app.command("reactions")(reactions.reactions)
 app.command("replay")(journal.replay)
 app.command("verify")(journal.verify)
 app.command("halt")(control.halt)
