@@ -13,8 +13,10 @@ Needs the extra ``fast``. Import it through ``tick``, which knows when that is w
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar, cast
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numba
 import numpy as np
@@ -22,6 +24,7 @@ import numpy as np
 from pilothouse.domain import Gate, PendingCause
 from pilothouse.sim import bill, curves, fit, machines, placement, pods, usage
 from pilothouse.sim.blueprint import NOWHERE
+from pilothouse.sim.fit import Numbers
 from pilothouse.sim.randomness import FIRST, GOLDEN, MASK, SECOND
 from pilothouse.sim.state import (
     ASLEEP,
@@ -59,9 +62,25 @@ half = cast("Callable[[object], int]", np.int32)
 word = cast("Callable[[object], int]", np.uint32)
 
 
+def _cache_folder() -> str:
+    """Where compiled rules are kept: by the content of this package, because they hold constants
+    of other modules, and a change of those must not find yesterday's code."""
+    here = Path(__file__).parent
+    content = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(here.glob("*.py"))))
+    return str(here / "__pycache__" / f"rules-{content.hexdigest()[:16]}")
+
+
+CACHE_FOLDER = _cache_folder()
+
+
 def compiled(rule: Rule) -> Rule:
     """Compile at the first call and keep the result on disk; array semantics for divisions."""
-    return cast("Rule", numba.njit(cache=True, error_model="numpy")(rule))
+    config: Any = numba.config
+    usual, config.CACHE_DIR = config.CACHE_DIR, CACHE_FOLDER
+    try:
+        return cast("Rule", numba.njit(cache=True, error_model="numpy")(rule))
+    finally:
+        config.CACHE_DIR = usual
 
 
 class Sizes(NamedTuple):
@@ -149,7 +168,7 @@ ALL_NODES = placement.ALL_NODES
 ASLEEP_MW, BOOT_PERMILLE = bill.ASLEEP_MW, bill.BOOT_PERMILLE
 DAY = curves.day_table()
 PACKED_LATENCY = curves.packed_latency_table().astype(np.int64)
-SCORE_BITS = int(fit.SCALE).bit_length() - 1
+SCALE, CLOSED, MISFIT = fit.SCALE, fit.CLOSED, fit.MISFIT
 
 
 # --- randomness
@@ -579,23 +598,21 @@ def draw_points(t: Tables, d: Sizes, step: int) -> None:
 def arrivals(t: Tables, d: Sizes, table: U4, count: I4) -> int:
     """Adds to ``count`` by workload; returns how many pods the gates let in."""
     admitted = 0
-    for w in range(d.batch * d.workloads):
-        rate = whole(t.work[W_RATE, w])
-        if rate <= 0 and count[w] == 0:
-            continue
-        c = w // d.workloads
-        if rate > 0:
-            trough = whole(t.work[W_TROUGH, w])
-            level = trough + (t.work[W_PEAK, w] - trough) * DAY[t.cluster[C_DAY, c]] // 1000
-            level = level * t.cluster[C_DAMP_NOW, c] // 1000
-            rate = min(rate * level // 1_000_000, RATE_LEVELS - 1)
-            bits = draw(t.work_key[W_ARRIVAL_KEY, w], d.tick)
-            drawn = 0
-            while drawn < ARRIVALS_MAX and bits > table[rate, drawn]:
-                drawn += 1
-            count[w] += drawn
-        if t.space_flag[S_GATE, c * d.spaces + t.work[W_SPACE, w]] != REJECT:
-            admitted += count[w]
+    for c in range(d.batch):
+        day, damp = whole(DAY[t.cluster[C_DAY, c]]), t.cluster[C_DAMP_NOW, c]
+        for w in range(c * d.workloads, (c + 1) * d.workloads):
+            rate = whole(t.work[W_RATE, w])
+            if rate > 0:
+                trough = whole(t.work[W_TROUGH, w])
+                level = (trough + (t.work[W_PEAK, w] - trough) * day // 1000) * damp // 1000
+                rate = min(rate * level // 1_000_000, RATE_LEVELS - 1)
+                bits = draw(t.work_key[W_ARRIVAL_KEY, w], d.tick)
+                drawn = 0
+                while drawn < ARRIVALS_MAX and bits > table[rate, drawn]:
+                    drawn += 1
+                count[w] += drawn
+            if t.space_flag[S_GATE, c * d.spaces + t.work[W_SPACE, w]] != REJECT:
+                admitted += count[w]
     return admitted
 
 
@@ -621,16 +638,16 @@ def consume(t: Tables, d: Sizes) -> None:
     """Ends with out-of-memory kills and finished batch work."""
     slots, nobody = t.pod.shape[1], d.batch * d.nodes
     demand = np.empty(slots, np.int32)
-    asked, memory = np.zeros(nobody + 1, np.int32), np.zeros(nobody + 1, np.int32)
+    asked = np.zeros(nobody + 1, np.int64)
     thrashing = np.empty(slots, np.int64)
-    close = ask(t, d, demand, asked, memory, thrashing)
+    close = ask(t, d, demand, asked, thrashing)
     pressure = np.zeros(nobody + 1, np.int32)
-    contended = press(t, d, asked, memory, pressure)
+    contended = press(t, d, asked, pressure)
     squeezed = np.empty(slots if contended else 0, np.int32)
     if contended:
         water_fill(t, d, pressure, squeezed)
     done = serve(t, d, demand, pressure, squeezed, thrashing[close:])
-    kill_for_memory(t, d, memory, thrashing[:close])
+    kill_for_memory(t, d, thrashing[:close])
     for k in range(close, close + done):
         i = thrashing[k]
         if t.pod_flag[PHASE, i] == RUNNING and t.pod[IS_BATCH, i] == 1:
@@ -638,28 +655,21 @@ def consume(t: Tables, d: Sizes) -> None:
 
 
 @compiled
-def ask(t: Tables, d: Sizes, demand: I4, asked: I4, memory: I4, thrashing: I8) -> int:
-    """Demand and memory by pod, their sums by node; returns how many pods thrash."""
-    rows = d.batch * d.workloads
-    share, level = np.zeros(rows + 1, np.int32), np.zeros(rows + 1, np.int32)
-    for w in range(rows):
-        each = t.work[W_LOAD, w] // max(t.work[W_READY, w], 1)
-        if t.work_flag[W_KIND, w] == BATCH:
-            each = t.work[W_APPETITE, w]
-        share[w] = min(each, LARGEST_SHARE)
-        follows = whole(t.work[W_MEMORY_LOAD, w]) * share[w]
-        level[w] = t.work[W_MEMORY_BASE, w] + whole(follows / t.work[W_CPU_REQUEST, w])
+def ask(t: Tables, d: Sizes, demand: I4, asked: I8, thrashing: I8) -> int:
+    """Demand and memory by pod, and by node in one number; returns how many pods thrash."""
+    offer = find_offer(t, d)
     now = word(d.tick * GOLDEN & MASK)
     key, active_work, active_node = t.pod_key[KEY], t.pod_wide[ACTIVE_WORK], t.pod_wide[ACTIVE_NODE]
     leaked, leak, alarm, limit = t.pod[LEAKED], t.pod[LEAK], t.pod[MEMORY_ALARM], t.pod[CPU_LIMIT]
     used, held = t.pod[USED[d.tick % 3]], t.pod[HELD[d.tick % 3]]
     close = 0
     for i in range(len(key)):
-        work, node = active_work[i], active_node[i]
+        both = offer[active_work[i]]
         noise = half(mix_top(word(key[i] + now)) >> word(24)) + half(896)
-        wish = half(share[work] * noise) >> 10
-        leaked[i] += leak[i]
-        holds = level[work] + (leaked[i] >> 10)
+        wish = half(half(both) * noise) >> 10
+        if leak[i]:
+            leaked[i] += leak[i]
+        holds = half(both >> 32) + (leaked[i] >> 10)
         if holds > alarm[i]:
             wish = min(wish * THRASH_FACTOR, LARGEST_SHARE)
             thrashing[close] = i
@@ -668,13 +678,28 @@ def ask(t: Tables, d: Sizes, demand: I4, asked: I4, memory: I4, thrashing: I8) -
         gets = min(wish, limit[i])
         used[i] = gets
         held[i] = holds
-        asked[node] += gets
-        memory[node] += holds
+        asked[active_node[i]] += (whole(holds) << 32) + gets
     return close
 
 
 @compiled
-def press(t: Tables, d: Sizes, asked: I4, memory: I4, pressure: I4) -> bool:
+def find_offer(t: Tables, d: Sizes) -> I8:
+    """By workload: CPU each running pod is asked for, and above it the memory it needs for that."""
+    rows = d.batch * d.workloads
+    offer = np.zeros(rows + 1, np.int64)
+    for w in range(rows):
+        if t.work_flag[W_KIND, w] == BATCH:
+            share = whole(t.work[W_APPETITE, w])
+        else:
+            share = whole(t.work[W_LOAD, w] / max(t.work[W_READY, w], 1))
+        share = min(share, LARGEST_SHARE)
+        follows = whole(whole(t.work[W_MEMORY_LOAD, w]) * share / t.work[W_CPU_REQUEST, w])
+        offer[w] = ((t.work[W_MEMORY_BASE, w] + follows) << 32) + share
+    return offer
+
+
+@compiled
+def press(t: Tables, d: Sizes, asked: I8, pressure: I4) -> bool:
     """Use by node and how hard it is pressed; whether any is asked for more than it has."""
     contended = False
     for n in range(d.batch * d.nodes + 1):
@@ -682,9 +707,9 @@ def press(t: Tables, d: Sizes, asked: I4, memory: I4, pressure: I4) -> bool:
         if t.node[N_FREQUENCY, n] != 1000 or t.node[N_HEALTH, n] != 1000:
             working = whole(t.node[N_FREQUENCY, n]) * t.node[N_HEALTH, n]
             capability = max(capability * working // 1_000_000, 1)
-        want = whole(asked[n])
+        want = asked[n] & MASK
         t.node[N_CPU_USED, n] = min(want, capability)
-        t.node[N_MEMORY_USED, n] = memory[n]
+        t.node[N_MEMORY_USED, n] = asked[n] >> 32
         pressure[n] = min(whole(want * SHARE / capability), BUSY_SHARE)
         if want > capability:
             pressure[n] = FULL_SHARE
@@ -745,7 +770,8 @@ def serve(t: Tables, d: Sizes, demand: I4, pressure: I4, squeezed: I4, finished:
         packed[active_work[i]] += PACKED_LATENCY[min(busy, 2 * SHARE)]
         left = remaining[i] - used[i] * is_batch[i]
         remaining[i] = left
-        peak[i] = max(peak[i], held[i])
+        if held[i] > peak[i]:
+            peak[i] = held[i]
         if left <= 0:
             finished[done] = i
             done += 1
@@ -773,17 +799,16 @@ def latency(t: Tables, w: int, packed: int) -> None:
 
 
 @compiled
-def kill_for_memory(t: Tables, d: Sizes, memory: I4, thrashing: I8) -> None:
+def kill_for_memory(t: Tables, d: Sizes, thrashing: I8) -> None:
     """The worst of each full node is found before anybody dies."""
     held, nobody = t.pod[HELD[d.tick % 3]], d.batch * d.nodes
-    worst = np.full(nobody + 1, -1, np.int64)
-    full = 0
+    worst, full = np.full(nobody + 1, -1, np.int64), 0
     for n in range(nobody):
-        full += memory[n] > t.node[N_MEMORY, n]
+        full += t.node[N_MEMORY_USED, n] > t.node[N_MEMORY, n]
     if full:
         for i in range(len(held)):
             n = t.pod_wide[ACTIVE_NODE, i]
-            if n == nobody or memory[n] <= t.node[N_MEMORY, n]:
+            if n == nobody or t.node[N_MEMORY_USED, n] <= t.node[N_MEMORY, n]:
                 continue
             if worst[n] < 0 or is_worse(t, held, i, worst[n]):
                 worst[n] = i
@@ -903,17 +928,33 @@ def open_gates(t: Tables, d: Sizes, pending: I8) -> None:
 @compiled
 def schedule(t: Tables, d: Sizes, pending: I8) -> None:
     queue, bounds = find_queue(t, d, pending)
+    if not len(queue):
+        return
     hopeless = np.zeros(d.batch * d.workloads, np.int8)
+    shut, values = np.empty(d.nodes, np.float64), np.empty(d.nodes, np.float64)
     for c in range(d.batch):
-        limit = max(BINDINGS_PER_TICK, t.cluster[C_NODES, c] // 4)
-        sort_queue(t, d, queue, bounds[c], bounds[c + 1])
-        for place in range(bounds[c], min(bounds[c + 1], bounds[c] + limit)):
-            i = queue[place]
-            node = choose(t, d, i, c, hopeless)
-            if node >= 0:
-                bind(t, d, i, node)
-            else:
-                give_up(t, d, i, c)
+        begin, end = bounds[c], bounds[c + 1]
+        if begin < end:
+            find_shut(t, d, c, shut)
+            if end - begin > 1:
+                sort_queue(t, d, queue, begin, end)
+            limit = max(BINDINGS_PER_TICK, t.cluster[C_NODES, c] // 4)
+            for i in queue[begin : min(end, begin + limit)]:
+                node = choose(t, d, i, c, hopeless, shut, values)
+                if node >= 0:
+                    bind(t, d, i, node)
+                else:
+                    give_up(t, d, i, c)
+
+
+@compiled
+def find_shut(t: Tables, d: Sizes, cluster: int, shut: Numbers) -> None:
+    """By node of a cluster: nothing, or what keeps every score below zero."""
+    for at in range(d.nodes):
+        n, flag = cluster * d.nodes + at, t.node_flag
+        ready = flag[N_EXISTS, n] == 1 and flag[N_READY, n] == 1
+        takes = ready and flag[N_POWER, n] == AWAKE and flag[N_TAINT, n] == 0
+        shut[at] = 0.0 if takes else CLOSED
 
 
 @compiled
@@ -979,7 +1020,9 @@ def comes_last(t: Tables, d: Sizes, i: int) -> bool:
 
 
 @compiled
-def choose(t: Tables, d: Sizes, i: int, cluster: int, hopeless: B1) -> int:
+def choose(
+    t: Tables, d: Sizes, i: int, cluster: int, hopeless: B1, shut: Numbers, values: Numbers
+) -> int:
     """The best node, or -1. Room only shrinks within a tick: what fits nowhere is not tried again.
 
     Clusters of up to a hundred nodes look at all of them; larger ones at enough feasible nodes,
@@ -994,22 +1037,19 @@ def choose(t: Tables, d: Sizes, i: int, cluster: int, hopeless: B1) -> int:
     count = d.nodes if small else whole(t.cluster[C_NODES, cluster])
     wanted = count if small else sample_size(count)
     at = 0 if small else whole(t.cluster[C_SAMPLE, cluster])
-    base, key, zone = cluster * d.nodes, t.pod_key[KEY, i], t.work[W_ZONE, work]
-    cpu, memory = whole(t.pod[CPU_REQUEST, i]), whole(t.pod[MEMORY_REQUEST, i])
-    best, best_node, found, seen = whole(-1), whole(-1), 0, 0
+    base, best, best_node = cluster * d.nodes, -1.0, -1
+    found = seen = 0
     while seen < count and found < wanted:
-        n = base + at
-        if is_open(t, n) and n != avoid and (zone < 0 or t.node[N_ZONE, n] == zone):
-            value = score(t, n, cpu, memory)
-            if value >= 0:
+        last = min(at + max(wanted, ALL_NODES), count, at + count - seen)
+        score(t, i, base, at, last, shut, values)
+        while at < last and found < wanted:
+            if values[at] >= 0.0 and base + at != avoid:
                 found += 1
-                value = (value << SCORE_BITS) + whole(tie_word(key, at))
-                if value > best:
-                    best, best_node = value, n
-        seen += 1
-        at += 1
-        if at == count:
-            at = 0
+                if values[at] > best:
+                    best, best_node = values[at], base + at
+            seen += 1
+            at += 1
+        at = 0 if at == count else at
     if not small:
         t.cluster[C_SAMPLE, cluster] = at
     if best_node < 0 and usual:
@@ -1025,25 +1065,30 @@ def sample_size(nodes: int) -> int:
 
 
 @compiled
-def is_open(t: Tables, n: int) -> bool:
-    flag = t.node_flag
-    ready = flag[N_EXISTS, n] == 1 and flag[N_READY, n] == 1
-    return ready and flag[N_POWER, n] == AWAKE and flag[N_TAINT, n] == 0
-
-
-@compiled
-def score(t: Tables, n: int, cpu: int, memory: int) -> int:
-    """-1 where requests do not fit."""
-    all_cpu, all_memory = whole(t.node[N_CPU, n]), whole(t.node[N_MEMORY, n])
-    cpu += t.node[N_CPU_REQUESTED, n]
-    memory += t.node[N_MEMORY_REQUESTED, n]
-    if cpu > all_cpu or memory > all_memory:
-        return -1
-    # Doubles hold these numbers exactly, and their division is the faster one.
-    free_cpu = whole(100.0 * (all_cpu - cpu) / all_cpu)
-    free_memory = whole(100.0 * (all_memory - memory) / all_memory)
-    lean = whole(1000.0 * cpu / all_cpu) - whole(1000.0 * memory / all_memory)
-    return 100 + ((free_cpu + free_memory) >> 1) - abs(lean) // 20
+def score(
+    t: Tables, i: int, base: int, first: int, last: int, shut: Numbers, values: Numbers
+) -> None:
+    """As ``fit.score`` with the tie-break added, below zero for misfits; straight, for speed."""
+    node, key = t.node, t.pod_key[KEY, i]
+    cpu, memory = t.pod[CPU_REQUEST, i], t.pod[MEMORY_REQUEST, i]
+    for at in range(first, last):
+        n = base + at
+        all_cpu, all_memory = float(node[N_CPU, n]), float(node[N_MEMORY, n])
+        want_cpu = float(node[N_CPU_REQUESTED, n] + cpu)
+        want_memory = float(node[N_MEMORY_REQUESTED, n] + memory)
+        free_cpu = np.floor(100.0 * (all_cpu - want_cpu) / all_cpu)
+        free_memory = np.floor(100.0 * (all_memory - want_memory) / all_memory)
+        cpu_share = np.floor(1000.0 * want_cpu / all_cpu)
+        memory_share = np.floor(1000.0 * want_memory / all_memory)
+        lean = np.floor(abs(cpu_share - memory_share) * 0.05)
+        value = (np.floor((free_cpu + free_memory) * 0.5) - lean + 100.0) * SCALE
+        value += float(tie_word(key, at)) + shut[at]
+        values[at] = MISFIT if min(free_cpu, free_memory) < 0.0 else value
+    zone = t.work[W_ZONE, t.pod_wide[WORK, i]]
+    if zone >= 0:
+        for at in range(first, last):
+            if node[N_ZONE, base + at] != zone:
+                values[at] = MISFIT
 
 
 @compiled
@@ -1064,18 +1109,22 @@ def give_up(t: Tables, d: Sizes, i: int, cluster: int) -> None:
 @compiled
 def settle(t: Tables, d: Sizes, pending: I8) -> None:
     price, carbon = np.empty(d.batch * d.zones, np.int64), np.empty(d.batch * d.zones, np.int64)
-    for z in range(d.batch * d.zones):
-        day = whole(t.cluster[C_DAY, z // d.zones])
-        price[z] = t.zone[Z_PRICE, z] * (800 + whole(DAY[(day + 950) % 1000]) * 2 // 5) // 1000
-        carbon[z] = t.zone[Z_CARBON, z] * (1200 - whole(DAY[day]) * 2 // 5) // 1000
-    for n in range(d.batch * d.nodes + 1):
-        power = power_of(t, n)
-        t.node[N_POWER_MW, n] = power
-        if power > 0:
-            c, z = n // d.nodes, t.node_wide[N_PLACE, n]
-            t.cluster_wide[C_ENERGY, c] += power
-            t.cluster_wide[C_COST, c] += power * price[z]
-            t.cluster_wide[C_CARBON, c] += power * carbon[z]
+    for c in range(d.batch):
+        day = whole(t.cluster[C_DAY, c])
+        noon, light = whole(DAY[(day + 950) % 1000]), whole(DAY[day])
+        for z in range(c * d.zones, (c + 1) * d.zones):
+            price[z] = t.zone[Z_PRICE, z] * (800 + noon * 2 // 5) // 1000
+            carbon[z] = t.zone[Z_CARBON, z] * (1200 - light * 2 // 5) // 1000
+        energy = cost = grams = whole(0)
+        for n in range(c * d.nodes, (c + 1) * d.nodes):
+            power, z = power_of(t, n), t.node_wide[N_PLACE, n]
+            t.node[N_POWER_MW, n] = power
+            energy += power
+            cost += power * price[z]
+            grams += power * carbon[z]
+        t.cluster_wide[C_ENERGY, c] += energy
+        t.cluster_wide[C_COST, c] += cost
+        t.cluster_wide[C_CARBON, c] += grams
     count_violations(t, d, pending)
 
 
@@ -1099,9 +1148,10 @@ def power_of(t: Tables, n: int) -> int:
 
 @compiled
 def count_violations(t: Tables, d: Sizes, pending: I8) -> None:
-    for w in range(d.batch * d.workloads):
-        if t.work_flag[W_VIOLATION, w]:
-            t.cluster_wide[C_VIOLATION, w // d.workloads] += 1000
+    for c in range(d.batch):
+        for w in range(c * d.workloads, (c + 1) * d.workloads):
+            if t.work_flag[W_VIOLATION, w]:
+                t.cluster_wide[C_VIOLATION, c] += 1000
     for i in pending:
         if t.pod_flag[PHASE, i] != PENDING:
             continue  # bound in this tick
@@ -1113,6 +1163,7 @@ def count_violations(t: Tables, d: Sizes, pending: I8) -> None:
     for i in range(len(down)):
         if down[i]:
             t.cluster_wide[C_FAILED, t.pod_wide[HOME, i]] += 1
+    for i in range(len(deadline)):
         if deadline[i] < d.tick and t.pod_flag[PHASE, i] != PENDING:
             c = t.pod_wide[HOME, i]
             t.cluster_wide[C_VIOLATION, c] += t.cluster[C_LATENESS, c]
