@@ -139,7 +139,7 @@ bench: install ## Run every benchmark, one after the other
 .PHONY: lock
 lock: | uv ## Resolve the requirements anew: versions and hashes, no addresses
 	$(UV) pip compile -q pyproject.toml $(LOCK_FLAGS) -o requirements/runtime.txt
-	$(UV) pip compile -q pyproject.toml --extra dev --extra learn --extra bench $(LOCK_FLAGS) -o requirements/dev.txt
+	$(UV) pip compile -q pyproject.toml --extra dev --extra learn --extra fast --extra bench $(LOCK_FLAGS) -o requirements/dev.txt
 	$(UV) pip compile -q requirements/tools.in $(LOCK_FLAGS) -o requirements/tools.txt
 
 LOCK_FLAGS := --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock"
