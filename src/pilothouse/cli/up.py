@@ -151,6 +151,12 @@ def _look_at(
     from pilothouse.cli.live import history, live_settings, open_cluster, stand_by
 
     tell = partial(typer.echo, err=True)
+    if exercise is not None:  # what cannot work is said before anything is connected
+        from pilothouse.cli.exerciser import lab_behind
+        from pilothouse.scenarios import load
+
+        load(exercise)
+        lab_behind(kubeconfig)
     name, cluster = open_cluster(
         kubeconfig, namespaces=namespaces, prometheus=prometheus, observe=settings.observe
     )
