@@ -195,13 +195,15 @@ def _page(settings: Settings) -> Page:
 def _walk(
     runner: Runner, watchers: list[Watcher], cycles: int | None, interval: float, as_json: bool
 ) -> None:
-    due = time.monotonic()
+    due = began = time.monotonic()
     for report in runner.cycles(cycles):
         for watch in watchers:
             watch(report)
-        typer.echo(_json_line(report) if as_json else _line(report))
+        wall_ms = 1000 * (time.monotonic() - began)
+        typer.echo(_json_line(report, wall_ms) if as_json else _line(report))
         due = max(due + interval, time.monotonic() - interval)
         time.sleep(max(0.0, due - time.monotonic()))
+        began = time.monotonic()
 
 
 def _line(report: Report) -> str:
@@ -223,7 +225,7 @@ def _line(report: Report) -> str:
     )
 
 
-def _json_line(report: Report) -> str:
+def _json_line(report: Report, wall_ms: float) -> str:
     import json
 
     decision, view = report.turn.decision, report.turn.snapshot.interpreted
@@ -243,6 +245,8 @@ def _json_line(report: Report) -> str:
             "violations": view.violations,
             "failed_pods": view.failed_pods,
             "power_watts_modelled": view.power_watts,
+            "wall_ms": round(wall_ms, 3),
+            "steps_ms": {step: round(spent, 3) for step, spent in report.turn.timings.items()},
         }
     )
 

@@ -41,25 +41,36 @@ def kwok(site: Site) -> Component:
     )
 
 
-def nodes(count: int, *, cpu: str = "8", memory: str = "32Gi", pods: int = 110) -> Iterator[str]:
+def name(number: int, *, prefix: str = "fake") -> str:
+    return f"{prefix}-{number:04d}"
+
+
+def nodes(
+    count: int,
+    *,
+    prefix: str = "fake",
+    cpu: str = "8",
+    memory: str = "32Gi",
+    pods: int = 110,
+) -> Iterator[str]:
     """Node objects as JSON documents, one by one."""
     size = {"cpu": cpu, "memory": memory, "pods": str(pods)}
     for number in range(1, count + 1):
-        name = f"fake-{number:04d}"
+        called = name(number, prefix=prefix)
         yield json.dumps(
             {
                 "apiVersion": "v1",
                 "kind": "Node",
                 "metadata": {
-                    "name": name,
+                    "name": called,
                     "annotations": {
                         ANNOTATION: "fake",
                         "metrics.k8s.io/resource-metrics-path": (
-                            f"/metrics/nodes/{name}/metrics/resource"
+                            f"/metrics/nodes/{called}/metrics/resource"
                         ),
                     },
                     "labels": {
-                        "kubernetes.io/hostname": name,
+                        "kubernetes.io/hostname": called,
                         "kubernetes.io/os": "linux",
                         "kubernetes.io/arch": "amd64",
                         "pilothouse.dev/lab": "fake",
