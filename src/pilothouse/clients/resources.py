@@ -279,12 +279,15 @@ class Event(Trimmed, frozen=True, kw_only=True):
 
 
 class LeaseSpec(Trimmed, frozen=True, kw_only=True):
+    holder_identity: str = ""
+    acquire_time: datetime | None = None
     renew_time: datetime | None = None
     lease_duration_seconds: int = 40
+    lease_transitions: int = 0
 
 
 class Lease(Trimmed, frozen=True, kw_only=True):
-    """A node's heartbeat."""
+    """A node's heartbeat, or our own place at the helm."""
 
     metadata: Meta = Meta()
     spec: LeaseSpec = LeaseSpec()
