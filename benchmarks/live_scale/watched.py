@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``pilothouse`` with a witness in its cache: ``python -m benchmarks.live_scale.watched NOTES up …``.
+"""``pilothouse`` with a witness in its cache.
+
+    python -m benchmarks.live_scale.watched NOTES up --kubeconfig F ...
 
 Nothing of the program is changed; two methods are wrapped to write down when they were done, by
 the machine's monotonic clock, which every process on it shares.
