@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pilothouse.cli.live import LIVE
-from pilothouse.cli.output import AsJson
+from pilothouse.cli.output import AsJson, plain
 
 if TYPE_CHECKING:
     from pilothouse.cli.page import Page
@@ -200,7 +200,7 @@ def _walk(
         for watch in watchers:
             watch(report)
         wall_ms = 1000 * (time.monotonic() - began)
-        typer.echo(_json_line(report, wall_ms) if as_json else _line(report))
+        typer.echo(_json_line(report, wall_ms) if as_json else plain(_line(report)))
         due = max(due + interval, time.monotonic() - interval)
         time.sleep(max(0.0, due - time.monotonic()))
         began = time.monotonic()

@@ -37,6 +37,7 @@ from pilothouse.domain import (
     ZoneTable,
 )
 from pilothouse.observe import pending
+from pilothouse.observe.credible import credible
 from pilothouse.observe.pending import Wait
 from pilothouse.observe.pods import PodFacts, facts, is_finished
 from pilothouse.observe.usage import UsagePoll
@@ -74,6 +75,7 @@ class Observer:
     _rows: dict[str, PodFacts] = field(default_factory=dict)
     _memories: dict[str, _Memory] = field(default_factory=dict)
     _uids: dict[str, int] = field(default_factory=dict)
+    _sifted: tuple[Usage | None, Usage] = (None, Usage(source="", nodes={}, pods={}))
     _epoch: float = 0.0
 
     def clock_seconds(self) -> int:
@@ -92,7 +94,7 @@ class Observer:
     def observe(self) -> Snapshot:
         """The cluster as the caches know it, with the age of everything."""
         now = self.now()
-        usage = self.usage.latest
+        usage = self._credible(now)
         spaces = [n for n in self.store.namespaces() if self._is_watched(n.metadata.name)]
         spaces.sort(key=lambda n: self._uid(n.metadata))
         space_rows = {n.metadata.name: i for i, n in enumerate(spaces)}
@@ -125,6 +127,13 @@ class Observer:
             zones=_zones(nodes),
             sources=self._sources(nodes, usage, now),
         )
+
+    def _credible(self, now: float) -> Usage:
+        """The last usage, sifted once for each answer of the source."""
+        if self._sifted[0] is not self.usage.latest:
+            told = self.usage.latest
+            self._sifted = (told, credible(told, self.store.nodes(), now))
+        return self._sifted[1]
 
     def _is_watched(self, name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in self.namespaces)
