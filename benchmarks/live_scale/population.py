@@ -135,7 +135,7 @@ class Crowd:
                 "ownerReferences": [_owner("ReplicaSet", owner)],
             },
             "spec": template["spec"]
-            | {"nodeName": fake.name(1 + number % self.nodes, prefix=self.prefix)},
+            | {"nodeName": fake.name_of(1 + number % self.nodes, prefix=self.prefix)},
         }
 
     def _create_pod(self, pod: dict[str, Any]) -> None:

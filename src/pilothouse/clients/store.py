@@ -26,6 +26,7 @@ from pilothouse.clients.resources import (
     Lease,
     Namespace,
     Node,
+    NodeClaim,
     Pod,
     Quota,
     Workload,
@@ -132,3 +133,6 @@ class Store:
 
     def leases(self) -> list[Lease]:
         return self._of("leases")
+
+    def claims(self) -> list[NodeClaim]:
+        return self._of("nodeclaims")

@@ -41,7 +41,7 @@ def kwok(site: Site) -> Component:
     )
 
 
-def name(number: int, *, prefix: str = "fake") -> str:
+def name_of(number: int, *, prefix: str = "fake") -> str:
     return f"{prefix}-{number:04d}"
 
 
@@ -56,21 +56,21 @@ def nodes(
     """Node objects as JSON documents, one by one."""
     size = {"cpu": cpu, "memory": memory, "pods": str(pods)}
     for number in range(1, count + 1):
-        called = name(number, prefix=prefix)
+        name = name_of(number, prefix=prefix)
         yield json.dumps(
             {
                 "apiVersion": "v1",
                 "kind": "Node",
                 "metadata": {
-                    "name": called,
+                    "name": name,
                     "annotations": {
                         ANNOTATION: "fake",
                         "metrics.k8s.io/resource-metrics-path": (
-                            f"/metrics/nodes/{called}/metrics/resource"
+                            f"/metrics/nodes/{name}/metrics/resource"
                         ),
                     },
                     "labels": {
-                        "kubernetes.io/hostname": called,
+                        "kubernetes.io/hostname": name,
                         "kubernetes.io/os": "linux",
                         "kubernetes.io/arch": "amd64",
                         "pilothouse.dev/lab": "fake",
