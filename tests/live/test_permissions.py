@@ -13,9 +13,9 @@ from pilothouse.cli.live import open_cluster
 from pilothouse.domain import Ref
 from pilothouse.lab import Lab
 from tests.live.conftest import NAMESPACE, OBSERVER, a_deployment
-from tests.live.test_shadow import a_decision, audit
+from tests.live.test_shadow import a_decision
+from tests.live.witness import ACCOUNT, audit
 
-ACCOUNT = "system:serviceaccount:pilothouse-system:pilothouse-observer"
 EXPECTED = OBSERVER.with_name("observer-can-i.txt")
 
 

@@ -110,15 +110,15 @@ DEFAULTS = {
             "cpu_busy_percent": "100 - "
             '(avg(irate(node_cpu_seconds_total{mode="idle", '
             'instance="$address:9100"}[1m])) * 100)',
-            "memory_available_gigabytes": 'node_memory_MemAvailable_bytes{instance="$address:9100"} '
-            "/ 1000000000",
+            "memory_available_gigabytes": "node_memory_MemAvailable_bytes"
+            '{instance="$address:9100"} / 1000000000',
             "disk_used_percent": "100 - "
             '(node_filesystem_free_bytes{mountpoint="/run", '
             'instance="$address:9100"} / '
             'node_filesystem_size_bytes{mountpoint="/run", '
             'instance="$address:9100"} * 100)',
-            "received_bytes_per_second": 'rate(node_network_receive_bytes_total{instance="$address:9100", '
-            'device="eth0"}[5m])',
+            "received_bytes_per_second": "rate(node_network_receive_bytes_total"
+            '{instance="$address:9100", device="eth0"}[5m])',
             "established_connections": 'node_netstat_Tcp_CurrEstab{instance="$address:9100"}',
             "pods": 'count(kube_pod_info{node="$node"}) or vector(0)',
         },

@@ -472,7 +472,8 @@ class Observer:
             Source(
                 name=h.name,
                 age_seconds=_seconds(h.age_seconds),
-                completeness_permille=1000 if h.synced else 0,
+                # While a watch is broken changes pass us by, however young the last proof is.
+                completeness_permille=1000 if h.synced and not h.problem else 0,
             )
             for h in health
         ]
