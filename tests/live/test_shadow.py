@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pilothouse.cli import main
-from pilothouse.cli.live import open_cluster
+from pilothouse.cli.live import history, open_cluster
 from pilothouse.domain import (
     ActionKind,
     Decision,
@@ -19,9 +19,13 @@ from pilothouse.domain import (
     Proposal,
     Ref,
     Ruling,
+    Snapshot,
     Verdict,
 )
 from pilothouse.lab import Lab
+from pilothouse.observe.backfill import STEP_SECONDS
+from pilothouse.predict import forecaster_of
+from pilothouse.settings import Settings
 from tests.live.conftest import NAMESPACE, a_deployment, is_ready
 from tests.live.witness import audit, by, strange_writes
 
@@ -103,3 +107,32 @@ def test_exerciser_stresses_the_lab_under_its_own_name_while_the_loop_looks_on(
     assert len([e for e in scaled if e["verb"] == "patch"]) > 2  # made once, then up and down
     left = lab.kubectl("get", "deployments,jobs", "-n", "pilothouse-exercise", "-o", "name")
     assert left.strip() == ""
+
+
+def test_forecasts_are_ready_at_once_where_prometheus_knows_the_past(
+    lab: Lab, observer_kubeconfig: Path, eventually: Callable[..., Any]
+) -> None:
+    settings = Settings()
+    _, cluster = open_cluster(
+        observer_kubeconfig, namespaces=NAMESPACE, prometheus=lab.prometheus_url
+    )
+    try:
+        cold = forecaster_of(settings.forecast).predict(cluster.observe())
+        (waits,) = cold.abstentions  # the control: without a past it abstains and says until when
+        assert waits.until_seconds == cold.made_seconds + settings.forecast.warmup_seconds
+        needed = settings.forecast.warmup_seconds + 2 * STEP_SECONDS
+
+        def past() -> list[Snapshot]:
+            found, _ = history(cluster, settings.observe, lab.prometheus_url)
+            long = found and found[-1].taken_seconds - found[0].taken_seconds >= needed
+            return found if long else []
+
+        forecaster = forecaster_of(settings.forecast)
+        for snapshot in eventually(past, seconds=150, every=5):
+            forecaster.predict(snapshot)
+        eventually(lambda: cluster.observe().nodes.age_seconds.max() < 45)
+        warm = forecaster.predict(cluster.observe())
+    finally:
+        cluster.close()
+    assert not warm.abstentions
+    assert not warm.node_demand.abstains.any()
