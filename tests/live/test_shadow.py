@@ -20,12 +20,13 @@ from pilothouse.domain import (
     Ref,
     Ruling,
     Snapshot,
+    Source,
     Verdict,
 )
 from pilothouse.lab import Lab
 from pilothouse.observe.backfill import STEP_SECONDS
 from pilothouse.predict import forecaster_of
-from pilothouse.settings import Settings
+from pilothouse.settings import ObserveSettings, Settings
 from tests.live.conftest import NAMESPACE, a_deployment, is_ready
 from tests.live.witness import audit, by, strange_writes
 
@@ -136,3 +137,24 @@ def test_forecasts_are_ready_at_once_where_prometheus_knows_the_past(
         cluster.close()
     assert not warm.abstentions
     assert not warm.node_demand.abstains.any()
+
+
+def test_kubelets_tell_where_there_is_nobody_else(lab: Lab, eventually: Callable[..., Any]) -> None:
+    _, cluster = open_cluster(
+        lab.layout.kubeconfig,
+        namespaces=NAMESPACE,
+        prometheus=None,
+        observe=ObserveSettings(usage="kubelets"),
+    )
+    try:
+        told = eventually(lambda: _source(cluster.observe(), "kubelets"), seconds=60)
+        snapshot = cluster.observe()
+    finally:
+        cluster.close()
+    assert told.age_seconds < 60
+    rows = [i for i, name in enumerate(snapshot.nodes.names) if name.startswith("worker-")]
+    assert (snapshot.nodes.memory_used_mib[rows] > 0).all()
+
+
+def _source(snapshot: Snapshot, name: str) -> Source | None:
+    return next((s for s in snapshot.sources if s.name == name), None)
