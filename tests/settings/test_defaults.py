@@ -132,7 +132,7 @@ DEFAULTS = {
         "keep_segments": 16,
         "keep_days": 30,
     },
-    "serve": {"host": "127.0.0.1", "port": 8088},
+    "serve": {"host": "127.0.0.1", "port": 8088, "metrics_port": 0},
 }
 
 

@@ -110,7 +110,9 @@ def _fail(message: str, code: int) -> int:
         import traceback
 
         traceback.print_exc()
-    print(f"pilothouse: {' '.join(message.split())}", file=sys.stderr)
+    from pilothouse.cli.output import plain
+
+    print(f"pilothouse: {' '.join(plain(message).split())}", file=sys.stderr)
     return code
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pilothouse.cli.output import AsJson, JournalOption, print_json
+from pilothouse.cli.output import AsJson, JournalOption, plain, print_json
 
 
 def explain(
@@ -30,4 +30,4 @@ def explain(
     if as_json:
         print_json(msgspec.to_builtins(account))
     else:
-        typer.echo(text(account))
+        typer.echo(plain(text(account)))

@@ -65,11 +65,19 @@ def up(
 
 
 @app.command()
-def build(binaries: BinariesOption = None) -> None:
+def build(
+    binaries: BinariesOption = None,
+    helm: Annotated[
+        bool, typer.Option("--helm", help="Only helm, which renders and tests our chart.")
+    ] = False,
+) -> None:
     """Only build the parts, or take them from a folder."""
-    lab = _lab()
+    from pilothouse.lab.build import obtain
+    from pilothouse.lab.part import HELM, PARTS
+
+    cache, parts = _lab().layout.binaries, (HELM,) if helm else PARTS
     with _building() as progress:
-        made = lab.build(given=binaries, progress=progress)
+        made = obtain(cache, given=binaries, progress=progress, parts=parts)
     print_table([(name, origin) for name, origin in sorted(made.origin.items())])
 
 

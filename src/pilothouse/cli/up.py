@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pilothouse.cli.output import AsJson
+from pilothouse.cli.output import AsJson, plain
 from pilothouse.errors import UserError
 
 if TYPE_CHECKING:
@@ -151,6 +151,12 @@ def _look_at(
     from pilothouse.cli.live import history, live_settings, open_cluster, stand_by
 
     tell = partial(typer.echo, err=True)
+    if exercise is not None:  # what cannot work is said before anything is connected
+        from pilothouse.cli.exerciser import lab_behind
+        from pilothouse.scenarios import load
+
+        load(exercise)
+        lab_behind(kubeconfig)
     name, cluster = open_cluster(
         kubeconfig, namespaces=namespaces, prometheus=prometheus, observe=settings.observe
     )
@@ -267,11 +273,14 @@ def _page(settings: Settings) -> Page:
 def _walk(
     runner: Runner, watchers: list[Watcher], cycles: int | None, pace: Iterator[None], as_json: bool
 ) -> None:
+    began = time.monotonic()
     for report in runner.cycles(cycles):
         for watch in watchers:
             watch(report)
-        typer.echo(_json_line(report) if as_json else _line(report))
+        wall_ms = 1000 * (time.monotonic() - began)
+        typer.echo(_json_line(report, wall_ms) if as_json else plain(_line(report)))
         next(pace)
+        began = time.monotonic()
 
 
 def _pace(interval: float, before_each: Callable[[], None]) -> Iterator[None]:
@@ -303,7 +312,7 @@ def _line(report: Report) -> str:
     )
 
 
-def _json_line(report: Report) -> str:
+def _json_line(report: Report, wall_ms: float) -> str:
     import json
 
     decision, view = report.turn.decision, report.turn.snapshot.interpreted
@@ -323,6 +332,8 @@ def _json_line(report: Report) -> str:
             "violations": view.violations,
             "failed_pods": view.failed_pods,
             "power_watts_modelled": view.power_watts,
+            "wall_ms": round(wall_ms, 3),
+            "steps_ms": {step: round(spent, 3) for step, spent in report.turn.timings.items()},
         }
     )
 

@@ -97,6 +97,7 @@ class Cache(Generic[T]):
         self._object: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind.type)
         self._change = msgspec.json.Decoder(_Change)
         self._lists = self._watches = self._changes = 0
+        self.pages = 0  # of all lists: a large one moves on, a stuck one does not
         self._problem = ""
         self._refused = False
         self._absent = False
@@ -168,6 +169,7 @@ class Cache(Generic[T]):
         while True:
             page = self._decode(self._page, await self._api.get(self.kind.path, parameters))
             found.update((item.metadata.uid, item) for item in page.items)
+            self.pages += 1
             if not page.metadata.continue_:
                 break
             parameters["continue"] = page.metadata.continue_

@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,12 +42,18 @@ def _silent(_what: str, _done: int, _total: int) -> None:
     pass
 
 
-def obtain(cache: Path, *, given: Path | None = None, progress: Progress = _silent) -> Binaries:
+def obtain(
+    cache: Path,
+    *,
+    given: Path | None = None,
+    progress: Progress = _silent,
+    parts: Sequence[Part] = PARTS,
+) -> Binaries:
     """Every binary, from the cache, from ``given`` or built now."""
     cache.mkdir(parents=True, exist_ok=True)
     manifest = _read_manifest(cache)
     go = ""
-    for part in PARTS:
+    for part in parts:
         taken = _take(part, given, cache, manifest) if given and part.released else False
         if taken:
             continue

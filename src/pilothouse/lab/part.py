@@ -69,6 +69,18 @@ PARTS = (
     ),
 )
 
+# Not of a lab, but built like its parts: renders and installs our chart in tests. A helm without
+# the version takes every cluster for an old one.
+HELM = Part(
+    module="helm",
+    packages=("helm.sh/helm/v3/cmd/helm",),
+    binaries=("helm",),
+    ldflags=(
+        "-s -w -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 "
+        f"-X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor={KUBERNETES_VERSION.split('.')[1]}"
+    ),
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:

@@ -330,6 +330,9 @@ class ServeSettings:
     """Loopback only: there is no authentication on reading."""
     port: Annotated[int, Between(0, 65_535)] = 8088
     """0 picks a free one."""
+    metrics_port: Annotated[int, Between(0, 65_535)] = 0
+    """Also answer /metrics, /healthz and /readyz on every address of this machine: figures only,
+    never the page. 0: no, because outside a cluster nobody asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
