@@ -22,6 +22,7 @@ from pilothouse.learn.placement.playing import F8, Played, play
 NO_WORSE = 0.02
 PATIENCE = 3  # placements within which a latency change is followed
 EXAM_SEED = 900_000  # validation; the final figures use others
+KINDS = ("ee", "lb", "el-rl")
 RULE_KEEPERS = ("heuristic", "near-used-first")  # obey soft before hard before anywhere
 
 
