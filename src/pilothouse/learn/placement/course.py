@@ -51,15 +51,15 @@ class Courses:
 
     @property
     def count(self) -> int:
-        return self.exists.shape[0]
+        return int(self.exists.shape[0])
 
     @property
     def nodes(self) -> int:
-        return self.exists.shape[1]
+        return int(self.exists.shape[1])
 
     @property
     def steps(self) -> int:
-        return self.pod_cpu.shape[1] - 1
+        return int(self.pod_cpu.shape[1]) - 1
 
     @property
     def nodes_move(self) -> bool:
@@ -224,7 +224,8 @@ def _scaled(share: F8, leaves_at: NDArray[np.int64], wanted: F8) -> F8:
     ends = np.zeros((count, pods + 1))
     np.add.at(ends, (rows, gone), share.ravel())
     peak = np.cumsum(change - ends[:, :pods], axis=1).max(axis=1)
-    return share * (wanted / np.maximum(peak, 1e-9))[:, None]
+    scaled: F8 = share * (wanted / np.maximum(peak, 1e-9))[:, None]
+    return scaled
 
 
 def _limits(family: Family, dice: np.random.Generator, shape: tuple[int, int]) -> tuple[I4, I4]:

@@ -52,7 +52,7 @@ class _Courses:
         return draw(self._family, seed=seed, count=count, width=self._width)
 
 
-def _spaces(max_nodes: int) -> spaces.Dict:
+def _spaces(max_nodes: int) -> Any:
     return spaces.Dict(
         {
             "nodes": spaces.Box(-1.0, MOST_MS, (max_nodes, len(NODE_FEATURES)), np.float32),
@@ -186,9 +186,7 @@ class PlacePodsVector(VectorEnv[Observation, NDArray[np.int64], NDArray[np.float
 
     def step(
         self, actions: NDArray[np.int64]
-    ) -> tuple[
-        Observation, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]
-    ]:
+    ) -> tuple[Observation, NDArray[np.float64], Any, Any, dict[str, Any]]:
         """Place one pod in each cluster; those that had ended begin anew instead."""
         fleet = self._fleet
         if fleet is None:

@@ -159,7 +159,8 @@ class Fleet:
         soft, hard = self.limits()
 
         def column(name: str) -> NDArray[np.float64]:
-            return getattr(s, name)[:-1].reshape(shape).astype(np.float64)
+            values: NDArray[np.float64] = getattr(s, name)[:-1].reshape(shape).astype(np.float64)
+            return values
 
         latency = column("n_latency")
         nodes = Nodes(
@@ -191,7 +192,7 @@ class Fleet:
         s, rows = self.state, self._rows[bound]
         pods.bind(s, self.slots[bound], rows * s.nodes + choice[bound])
         self.counted[rows, choice[bound]] += 1
-        hopeless = ~some
+        hopeless: Flags = np.logical_not(some)
         given_up = self.slots[hopeless]
         pods.remove(s, given_up)
         self._slot_of[self._rows[hopeless], self._pod[hopeless]] = -1

@@ -92,7 +92,8 @@ def _watts(p: Placed, active: F8) -> F8:
     size = p.cpu_room / 12_000
     idle = p.idle_permille / 1000
     share: F8 = idle + (1 - idle) * np.minimum(p.load_after("cpu"), 1)
-    return active * size * MOST_WATTS * share
+    watts: F8 = active * size * MOST_WATTS * share
+    return watts
 
 
 def _judged(p: Placed, limit: NDArray[np.int32], step: Step) -> tuple[F8, F8]:

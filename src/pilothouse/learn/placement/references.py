@@ -67,7 +67,8 @@ def volume_bound(courses: Courses, row: int) -> I8:
         free = np.sort(np.where(c.exists[row], room[row] - taken[row], 0))[::-1]
         needs = running @ ask[row, : courses.steps].astype(np.int64)
         bound = np.maximum(bound, np.searchsorted(np.cumsum(free), needs) + 1)
-    return np.minimum(bound, courses.exists[row].sum())
+    least: I8 = np.minimum(bound, courses.exists[row].sum())
+    return least
 
 
 def fewest_mixed(courses: Courses, row: int) -> int | None:

@@ -37,7 +37,7 @@ from pilothouse.policy.network import Layer
 Array = jax.Array
 Weights = dict[str, list[tuple[Array, Array]]]  # "encoder" and "head": (weight, bias) by layer
 
-LEAST = float(jnp.finfo(jnp.float32).min)
+LEAST = float(np.finfo(np.float32).min)
 SCALE = np.array([1.0 / SCALING.get(name, 1.0) for name in FEATURES], np.float32)
 
 
@@ -255,7 +255,8 @@ def _update(settings: Settings, carry: Carry) -> tuple[Carry, Array]:
 
     def loss(weights: Weights) -> Array:
         error = _taken(q_values(weights, batch.sight), batch.choice) - wanted
-        return (optax.losses.huber_loss(error) * batch.counts).mean()
+        total: Array = (optax.losses.huber_loss(error) * batch.counts).mean()
+        return total
 
     td_loss, gradient = jax.value_and_grad(loss)(carry.weights)
     change, optimizer = _optimizer(settings).update(gradient, carry.optimizer, carry.weights)
@@ -264,7 +265,8 @@ def _update(settings: Settings, carry: Carry) -> tuple[Carry, Array]:
 
 
 def _taken(q: Array, choice: Array) -> Array:
-    return jnp.take_along_axis(q, choice[:, None], axis=1)[:, 0]
+    taken: Array = jnp.take_along_axis(q, choice[:, None], axis=1)[:, 0]
+    return taken
 
 
 def _optimizer(settings: Settings) -> optax.GradientTransformation:
@@ -322,7 +324,8 @@ class Trainer:
         self.compile_seconds = 0.0
         self._stage = -1
         self._chunk = 0
-        self._carry = _per_seed(lambda seed: _first_carry(settings, seed), self.seeds)
+        first = jax.jit(jax.vmap(partial(_first_carry, settings)))
+        self._carry: Carry = first(jnp.array(self.seeds))
         self._courses: dict[str, Array] = {}
 
     def run(self) -> Iterator[Progress]:
@@ -370,11 +373,13 @@ class Trainer:
 
     def save(self, path: Path) -> None:
         """Everything needed to go on, as one file of plain arrays."""
-        leaves = {f"leaf{k}": np.asarray(x) for k, x in enumerate(jax.tree.leaves(self._carry))}
+        leaves: dict[str, Any] = {
+            f"leaf{k}": np.asarray(x) for k, x in enumerate(jax.tree.leaves(self._carry))
+        }
         head = {"stage": self._stage, "chunk": self._chunk, "identity": self._identity()}
         path.parent.mkdir(parents=True, exist_ok=True)
         partial_path = path.with_name(f".{path.name}.partial.npz")
-        np.savez(partial_path, head=np.array(json.dumps(head)), **leaves)
+        np.savez(partial_path, **leaves, head=np.array(json.dumps(head)))
         partial_path.replace(path)
 
     def restore(self, path: Path) -> None:
@@ -396,7 +401,7 @@ class Trainer:
             )
         self._enter(int(head["stage"]))
         self._chunk = int(head["chunk"])
-        shape = jax.tree.structure(self._carry)
+        shape: Any = jax.tree.structure(self._carry)
         leaves = [jnp.asarray(arrays[f"leaf{k}"]) for k in range(shape.num_leaves)]
         self._carry = jax.tree.unflatten(shape, leaves)
 
@@ -424,8 +429,8 @@ class Trainer:
             draw(family, seed=1_000_003 * seed + stage, count=s.courses) for seed in self.seeds
         ]
         each = [world.load(courses) for courses in drawn]
-        self._courses = jax.tree.map(lambda *rows: jnp.stack(rows), *each)
-        carry = jax.vmap(partial(_start_stage, s))(self._courses, self._carry)
+        self._courses = {k: jnp.asarray(np.stack([c[k] for c in each])) for k in each[0]}
+        carry = jax.jit(jax.vmap(partial(_start_stage, s)))(self._courses, self._carry)
         self._carry = jax.tree.map(jnp.copy, carry)  # nothing twice: the program takes it over
         self._stage, self._chunk = stage, 0
 
@@ -439,7 +444,8 @@ class Trainer:
 
         def alone(courses: dict[str, Array], carry: Carry) -> tuple[Carry, tuple[Array, Array]]:
             one = jax.tree.map(lambda x: x[0], (courses, carry))
-            return jax.tree.map(lambda x: x[None], chunk(*one))
+            done: tuple[Carry, tuple[Array, Array]] = jax.tree.map(lambda x: x[None], chunk(*one))
+            return done
 
         began = time.perf_counter()
         together = alone if len(self.seeds) == 1 else jax.vmap(chunk)
@@ -466,16 +472,11 @@ class Trainer:
         )
 
 
-def _per_seed(make: Any, seeds: tuple[int, ...]) -> Carry:
-    carry: Carry = jax.tree.map(lambda *rows: jnp.stack(rows), *[make(seed) for seed in seeds])
-    return carry
-
-
-def _first_carry(settings: Settings, seed: int) -> Carry:
+def _first_carry(settings: Settings, seed: Array) -> Carry:
     """Fresh weights; clusters and replay come with the first stage."""
     key, own = jax.random.split(jax.random.PRNGKey(seed))
     weights = initial(own, settings)
-    nothing = jnp.zeros(0)
+    nothing: Any = jnp.zeros(0)
     return Carry(
         key=key,
         weights=weights,

@@ -59,11 +59,11 @@ class Envs(NamedTuple):
     where: Array  # (envs, steps + 1), the node of each pod; -1: none
 
 
-def load(courses: Courses) -> dict[str, Array]:
-    """Courses as arrays of JAX."""
+def load(courses: Courses) -> dict[str, Any]:
+    """Courses as a dictionary of arrays, which is what compiled functions take."""
     if courses.nodes_move:
         raise InternalError("The trainer's world has no nodes that come and go; use Fleet.")
-    return {field.name: jnp.asarray(getattr(courses, field.name)) for field in fields(courses)}
+    return {field.name: getattr(courses, field.name) for field in fields(courses)}
 
 
 def start(courses: dict[str, Array], course: Array) -> Envs:
@@ -173,11 +173,12 @@ def place(
 def restart(courses: dict[str, Array], envs: Envs, over: Array, course: Array) -> Envs:
     """Where ``over``, begin this other course."""
     fresh = start(courses, course)
-    return jax.tree.map(
+    begun: Envs = jax.tree.map(
         lambda new, old: jnp.where(over.reshape((-1,) + (1,) * (old.ndim - 1)), new, old),
         fresh,
         envs,
     )
+    return begun
 
 
 def _share(part: Array, whole: Array) -> Array:

@@ -9,5 +9,5 @@ from pilothouse.learn.placement.rewards.mixture import Mixture
 
 def packing(resource: Resource = "requests") -> Mixture:
     """Fewest used nodes: do not wake one needlessly, fill the fullest, wake the roomiest."""
-    weights = (("new-node", 1.0), ("snug", 0.5), ("roomy", 0.5))
+    weights = (("new-node", 1.0), ("snug", 0.3), ("roomy", 1.0))
     return Mixture(name="packing", resource=resource, weights=weights)
