@@ -15,7 +15,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -247,14 +247,10 @@ def _update(settings: Settings, carry: Carry) -> tuple[Carry, Array]:
     filled = jnp.minimum(carry.stage_step, settings.buffer)
     index = jax.random.randint(own, (settings.batch,), 0, filled)
     batch = jax.tree.map(lambda store: store[index], carry.replay)
-    feasible = batch.after.feasible
-    choice = best(q_values(carry.weights, batch.after), feasible)
-    value = _taken(q_values(carry.target, batch.after), choice)
-    future = jnp.where(feasible.any(axis=1) & ~batch.ended, value, 0.0)
-    wanted = batch.reward + settings.gamma * future
+    goal = wanted(carry.weights, carry.target, batch, settings.gamma)
 
     def loss(weights: Weights) -> Array:
-        error = _taken(q_values(weights, batch.sight), batch.choice) - wanted
+        error = _taken(q_values(weights, batch.sight), batch.choice) - goal
         total: Array = (optax.losses.huber_loss(error) * batch.counts).mean()
         return total
 
@@ -262,6 +258,15 @@ def _update(settings: Settings, carry: Carry) -> tuple[Carry, Array]:
     change, optimizer = _optimizer(settings).update(gradient, carry.optimizer, carry.weights)
     weights = optax.apply_updates(carry.weights, change)
     return carry._replace(key=key, weights=weights, optimizer=optimizer), td_loss
+
+
+def wanted(weights: Weights, target: Weights, batch: Transition, gamma: float) -> Array:
+    """What the chosen values should be: the learner picks the next node, the target values it."""
+    feasible = batch.after.feasible
+    choice = best(q_values(weights, batch.after), feasible)
+    value = _taken(q_values(target, batch.after), choice)
+    future = jnp.where(feasible.any(axis=1) & ~batch.ended, value, 0.0)
+    return batch.reward + gamma * future
 
 
 def _taken(q: Array, choice: Array) -> Array:
@@ -436,20 +441,11 @@ class Trainer:
 
     def _program(self) -> Any:
         """This stage's chunk, compiled; what compiling took is kept apart."""
-        s, length = self.settings, self._length(self._stage)
-
-        def chunk(courses: dict[str, Array], carry: Carry) -> tuple[Carry, tuple[Array, Array]]:
-            body = partial(_iterate, s, self.reward, courses)
-            return jax.lax.scan(body, carry, length=length)
-
-        def alone(courses: dict[str, Array], carry: Carry) -> tuple[Carry, tuple[Array, Array]]:
-            one = jax.tree.map(lambda x: x[0], (courses, carry))
-            done: tuple[Carry, tuple[Array, Array]] = jax.tree.map(lambda x: x[None], chunk(*one))
-            return done
-
+        leaves, shape = jax.tree.flatten((self._courses, self._carry))
+        kinds = tuple((x.shape, str(x.dtype)) for x in leaves)
         began = time.perf_counter()
-        together = alone if len(self.seeds) == 1 else jax.vmap(chunk)
-        program = jax.jit(together, donate_argnums=1).lower(self._courses, self._carry).compile()
+        length, many = self._length(self._stage), len(self.seeds)
+        program = _compiled(self.settings, self.reward, length, many, shape, kinds)
         self.compile_seconds += time.perf_counter() - began
         return program
 
@@ -470,6 +466,26 @@ class Trainer:
             epsilon=float(_epsilon(self.settings, jnp.asarray(step))),
             steps_per_second=len(self.seeds) * (step - before) / max(seconds, 1e-9),
         )
+
+
+@lru_cache(maxsize=8)
+def _compiled(
+    settings: Settings, reward: Reward, length: int, many: int, shape: Any, kinds: tuple[Any, ...]
+) -> Any:
+    """The program of one chunk for arguments of these shapes; compiled once per process."""
+
+    def chunk(courses: dict[str, Array], carry: Carry) -> tuple[Carry, tuple[Array, Array]]:
+        body = partial(_iterate, settings, reward, courses)
+        return jax.lax.scan(body, carry, length=length)
+
+    def alone(courses: dict[str, Array], carry: Carry) -> tuple[Carry, tuple[Array, Array]]:
+        one = jax.tree.map(lambda x: x[0], (courses, carry))
+        done: tuple[Carry, tuple[Array, Array]] = jax.tree.map(lambda x: x[None], chunk(*one))
+        return done
+
+    together = alone if many == 1 else jax.vmap(chunk)
+    arguments = jax.tree.unflatten(shape, [jax.ShapeDtypeStruct(s, d) for s, d in kinds])
+    return jax.jit(together, donate_argnums=1).lower(*arguments).compile()
 
 
 def _first_carry(settings: Settings, seed: Array) -> Carry:
