@@ -17,6 +17,7 @@ import typer
 
 from pilothouse.cli import (
     artifacts,
+    compare,
     config,
     control,
     evaluate,
@@ -62,6 +63,7 @@ app.add_typer(traces.app, name="traces")
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(train.app, name="train")
 app.add_typer(evaluate.app, name="evaluate")
+app.add_typer(compare.app, name="compare")
 app.add_typer(tune.app, name="tune")
 
 
