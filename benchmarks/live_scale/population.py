@@ -45,7 +45,7 @@ class Lane:
         self._connection = self._open()
 
     def _open(self) -> http.client.HTTPSConnection:
-        return http.client.HTTPSConnection(self._host, timeout=30, context=self._access.tls())
+        return http.client.HTTPSConnection(self._host, timeout=120, context=self._access.tls())
 
     def ask(self, method: str, path: str, body: Any = None, kind: str = "json") -> dict[str, Any]:
         return dict(json.loads(self.read(method, path, body, kind)))
@@ -276,6 +276,7 @@ class Churn:
                 if not self._names:
                     self._names = self._draw()
                 pool.submit(self._delete, self._names.pop())
+            pool.shutdown(cancel_futures=True)  # a server that is far behind need not catch up
 
     def _delete(self, name: str) -> None:
         try:

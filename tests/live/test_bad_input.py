@@ -19,6 +19,7 @@ from pilothouse.cli import main
 from pilothouse.clients import Store, from_kubeconfig
 from pilothouse.clients.prometheus import Prometheus
 from pilothouse.errors import BackendError, ClusterUnreachable, NotPermitted
+from pilothouse.journal import JournalReader
 from pilothouse.lab import Lab
 from pilothouse.observe import Observer, PrometheusUsage, ShadowCluster, UsagePoll
 from pilothouse.testing.lyingprometheus import Lie, LyingPrometheus
@@ -262,7 +263,6 @@ def test_loop_proposes_nothing_disruptive_on_usage_it_cannot_believe(
     prometheus: LyingPrometheus,
     observer_kubeconfig: Path,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     lie: Lie,
 ) -> None:
     """Zero for "not known" would put every node to sleep. The control, the truth, is idleness."""
@@ -270,24 +270,21 @@ def test_loop_proposes_nothing_disruptive_on_usage_it_cannot_believe(
     settings = tmp_path / "config.yaml"
     settings.write_text(
         "apiVersion: pilothouse.dev/v1alpha1\nkind: Configuration\n"
-        "forecast: {warmup_seconds: 1}\n" + _observe_only_prometheus()
+        "forecast: {warmup_seconds: 1}\nobserve: {usage: prometheus, backfill_seconds: 0}\n"
     )
     arguments = ["--config", str(settings), "--prometheus", prometheus.url, "--cycles", "30"]
     assert up(observer_kubeconfig, tmp_path / "j.db", *arguments) == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line[0] == "{"]
-    kinds = {line["kind"] for line in lines if "kind" in line}
+    wishes = [
+        proposal
+        for cycle in JournalReader(tmp_path / "j.db").cycles()
+        for proposal in cycle.cycle.decision.proposals
+        if proposal.agent == "efficiency" and not proposal.is_noop
+    ]
     if lie == "truth":
-        assert kinds - {"nothing"}, "the control chose nothing, so the lie proves nothing"
+        assert wishes, "the control wants nothing, so the lie proves nothing"
     else:
-        assert kinds == {"nothing"}
+        assert wishes == []
     assert main(["verify", str(tmp_path / "j.db")]) == 0
-
-
-def _observe_only_prometheus() -> str:
-    """No falling back to a source that tells the truth, where the settings know of one."""
-    from pilothouse.settings import Settings
-
-    return "observe: {usage: prometheus}\n" if hasattr(Settings(), "observe") else ""
 
 
 # The cluster's own content

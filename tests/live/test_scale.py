@@ -25,12 +25,14 @@ def crowd(lab: Lab) -> Iterator[Crowd]:
     documents = list(fake.nodes(NODES, prefix="crowd"))
     lab.kubectl("create", "-f", "-", text="\n".join(documents))
     crowd = Crowd(lab=lab, nodes=NODES, pods=PODS, prefix="crowd")
-    crowd.settle()
-    yield crowd
-    crowd.go()
-    crowd.close()
-    names = [fake.name_of(number, prefix="crowd") for number in range(1, NODES + 1)]
-    lab.kubectl("delete", "nodes", *names, "--wait=false")
+    try:
+        crowd.settle()
+        yield crowd
+        crowd.go()
+    finally:
+        crowd.close()
+        names = [fake.name_of(number, prefix="crowd") for number in range(1, NODES + 1)]
+        lab.kubectl("delete", "nodes", *names, "--wait=false")
 
 
 def is_busy() -> bool:

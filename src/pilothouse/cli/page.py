@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,8 +27,9 @@ STUCK_SECONDS = 120.0  # a loop that has not turned for so long does not come ba
 class Page:
     """Serves a run while it lives; a context, so that the ports are given back."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, stands_by: Callable[[], bool] = lambda: False) -> None:
         self._settings = settings
+        self._stands_by = stands_by
         self._listener = reserve(settings.serve.host, settings.serve.port)
         outside = settings.serve.metrics_port
         self._outside = reserve_outside(outside) if outside else None
@@ -110,6 +112,8 @@ class Page:
         return self._runner.journal.append(Ingested(source=source, content=content))
 
     def _alive(self) -> tuple[bool, str]:
+        if self._stands_by():
+            return True, "standing by"
         quiet = time.monotonic() - self._turned
         longest = max(STUCK_SECONDS, 4 * self._settings.run.interval_wall_seconds)
         if quiet > longest:
@@ -120,6 +124,8 @@ class Page:
         latest = self._feed.latest
         if latest is None:
             return False, "the first cycle is not over yet"
+        if self._stands_by():
+            return False, "standing by: another one holds the lease"
         alive, detail = self._alive()
         return alive, f"cycle {latest.cycle} is done" if alive else detail
 

@@ -135,6 +135,7 @@ class Live:
     cluster: Backend | None = None
     watchers: tuple[Watcher, ...] = ()
     before_each: Callable[[], None] = lambda: None  # may wait: somebody else has the lease
+    stands_by: Callable[[], bool] = lambda: False  # it waits so now
     history: Sequence[Snapshot] = ()
     around: Callable[[], AbstractContextManager[object]] = nullcontext  # the exerciser
 
@@ -184,6 +185,7 @@ def _look_at(
         cluster=cluster,
         watchers=(lambda report: cluster.comment(report.turn.decision),),
         before_each=partial(stand_by, cluster.leadership, tell),
+        stands_by=lambda: bool(cluster.leadership.rival),
         history=past,
         around=around if exercise else nullcontext,
     )
@@ -217,7 +219,7 @@ def _run(
     with ExitStack() as stack:
         if cluster is not None:
             stack.callback(cluster.close)
-        page = stack.enter_context(_page(settings)) if serve else None
+        page = stack.enter_context(_page(settings, live.stands_by)) if serve else None
         journal = stack.enter_context(Journal.open(path, settings=settings.journal))
         live.before_each()
         runner = Runner(
@@ -264,10 +266,10 @@ def _remote(url: str, settings: Settings, given: Mapping[str, object]) -> tuple[
     )
 
 
-def _page(settings: Settings) -> Page:
+def _page(settings: Settings, stands_by: Callable[[], bool]) -> Page:
     from pilothouse.cli.page import Page
 
-    return Page(settings)
+    return Page(settings, stands_by)
 
 
 def _walk(

@@ -24,6 +24,7 @@ import msgspec
 
 from pilothouse.clients.api import ExpiredError, NotFoundError
 from pilothouse.clients.resources import Kind, ListMeta, T, Trimmed
+from pilothouse.clients.sharing import Sharing
 from pilothouse.errors import BackendError, NotPermitted, PilothouseError
 
 PAGE = 500
@@ -90,6 +91,7 @@ class Cache(Generic[T]):
         self._clock = clock
         self._sleep = sleep
         self._objects: dict[str, T] = {}
+        self._sharing = Sharing()
         self._version = ""
         self._proof = float("-inf")
         self._listed = float("-inf")
@@ -168,7 +170,9 @@ class Cache(Generic[T]):
         parameters: dict[str, str | int] = {"limit": PAGE}
         while True:
             page = self._decode(self._page, await self._api.get(self.kind.path, parameters))
-            found.update((item.metadata.uid, item) for item in page.items)
+            for item in page.items:
+                self._sharing.share(item)
+                found[item.metadata.uid] = item
             self.pages += 1
             if not page.metadata.continue_:
                 break
@@ -212,6 +216,7 @@ class Cache(Generic[T]):
             self._version = mark.metadata.resource_version or self._version
             return
         item: T = self._decode(self._object, change.object)
+        self._sharing.share(item)
         self._changes += 1
         if change.type == "DELETED":
             self._objects.pop(item.metadata.uid, None)

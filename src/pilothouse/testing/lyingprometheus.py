@@ -20,7 +20,7 @@ Lie = Literal[
     "truth", "slow", "empty", "nan", "old", "future", "duplicated", "thousandfold", "html"
 ]
 
-CORES, BYTES = 0.2, 100 * 2**20
+CORES, BYTES = 0.02, 100 * 2**20  # idleness: a node that could be put to sleep
 
 
 class LyingPrometheus:
