@@ -40,7 +40,14 @@ pytestmark = pytest.mark.timeout(600)  # compiling takes long on a busy machine
 
 FIXTURES = Path(__file__).parents[3] / "api" / "fixtures" / "placement"
 TINY = replace(
-    THESIS, steps=640, batch=32, learning_starts=80, buffer=640, courses=16, encoder=(8,), head=(8,)
+    THESIS,
+    steps=1280,
+    batch=64,
+    learning_starts=80,
+    buffer=1280,
+    courses=64,
+    encoder=(16,),
+    head=(16,),
 )
 
 
@@ -187,8 +194,8 @@ def test_even_a_tiny_training_keeps_limits_better_than_chance(trained: Trainer) 
     before = [play(courses, Learned("x", fresh.network(k))) for k in (0, 1)]
     after = [play(courses, Learned("x", trained.network(k))) for k in (0, 1)]
 
-    assert np.mean([p.share(p.in_hard) for p in after]) > 0.8
-    assert np.mean([p.share(p.in_hard) for p in before]) < 0.8
+    gained = [a.share(a.in_hard) - b.share(b.in_hard) for a, b in zip(after, before, strict=True)]
+    assert np.mean(gained) > 0.1
 
 
 def test_settings_that_cannot_be_played_are_refused() -> None:

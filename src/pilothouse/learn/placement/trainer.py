@@ -484,7 +484,8 @@ def _compiled(
         return done
 
     together = alone if many == 1 else jax.vmap(chunk)
-    arguments = jax.tree.unflatten(shape, [jax.ShapeDtypeStruct(s, d) for s, d in kinds])
+    abstract: Any = jax.ShapeDtypeStruct
+    arguments = jax.tree.unflatten(shape, [abstract(s, d) for s, d in kinds])
     return jax.jit(together, donate_argnums=1).lower(*arguments).compile()
 
 

@@ -27,6 +27,10 @@ class Reward(Protocol):
     @property
     def name(self) -> str: ...
 
+    def __hash__(self) -> int:
+        """Compiled programs are kept by reward, so it is a frozen value."""
+        ...
+
     def __call__(self, placed: Placed) -> tuple[Array, Array]:
         """Reward (...) and whether the episode ends (...)."""
         ...
