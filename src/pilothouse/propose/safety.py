@@ -94,6 +94,7 @@ class _Case:
         self.interpreted = snapshot.interpreted
         declared = snapshot.workloads.replicas_baseline
         self.floor = settings.guard.cpu_floor_share
+        self.longest_hold = settings.guard.ttl_seconds.get(ActionKind.MIGRATE.value, 0)
         self.most_replicas = (declared * settings.guard.replica_factor).astype(np.int64)
 
     # Nodes about to fail.
@@ -128,6 +129,8 @@ class _Case:
         payload: dict[str, str | int | float | bool] = {}
         if kind is ActionKind.THROTTLE:
             payload = {"factor": self.settings.throttle_factor}
+        if kind is ActionKind.MIGRATE and self.settings.hold_seconds < self.longest_hold:
+            payload = {"seconds": self.settings.hold_seconds}
         return self.voice.wants(
             kind,
             target,

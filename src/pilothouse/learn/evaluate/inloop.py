@@ -22,7 +22,11 @@ from pilothouse.scenarios import load as load_scenario
 from pilothouse.settings import Settings
 from pilothouse.sim.cluster import SimCluster
 
-NEW_FAMILIES = ("node-degradation", "memory-growth", "harbor")  # drawn from the held-out ranges
+# Declared before anything was tuned: no forecaster trains on them and no threshold is chosen on them.
+# Their held-out ranges are drawn; those lie inside what ``weary-nodes``, a training family, shows.
+NEW_FAMILIES = ("flaky-nodes", "failing-rack")
+TUNING_FAMILIES = ("weary-nodes", "node-degradation")
+TUNING_SEEDS = tuple(range(300, 306))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

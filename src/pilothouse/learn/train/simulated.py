@@ -33,10 +33,11 @@ from pilothouse.settings import RunSettings, ScoreSettings, Settings
 from pilothouse.sim.cluster import SimCluster
 
 UNKNOWN = -1
-TRAINING = (  # every kind of trouble but the ones kept for judging in the loop
+TRAINING = (  # the families kept for judging in the loop (evaluate/inloop.py) are not among them
     "harbor",
     "memory-growth",
     "node-degradation",
+    "weary-nodes",
     "sudden-node-loss",
     "cpu-saturation",
     "noisy-neighbor",
