@@ -6,6 +6,7 @@ from pilothouse.domain.decision import Decision
 from pilothouse.domain.forecast import (
     HORIZONS_SECONDS,
     Abstention,
+    Attribution,
     DemandTable,
     Driver,
     Forecast,
@@ -49,6 +50,7 @@ __all__ = [
     "Abstention",
     "Action",
     "ActionKind",
+    "Attribution",
     "Decision",
     "DemandTable",
     "Driver",

@@ -7,7 +7,7 @@ and says until when; whoever acts on a forecast must do less where it abstains.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -17,6 +17,8 @@ from pilothouse.domain.snapshot import Ints, Uids
 
 HORIZONS_SECONDS = (300, 900, 1800, 3600)
 Grid = NDArray[np.int32]  # (rows, horizons)
+# A field that came later: a record without it stays the very record it was, digest and all.
+ABSENT_WHEN_EMPTY = "absent when empty"
 
 
 class Driver(IntEnum):
@@ -68,6 +70,17 @@ class Abstention:
     until_seconds: int | None  # cluster clock; None when nobody knows
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribution:
+    """What one feature added to the risk of one row: an exact Shapley value, in integers."""
+
+    scope: str  # "nodes" or "pods"
+    uid: int
+    feature: str
+    value_thousandths: int  # the feature's own number
+    adds_thousandths: int  # of log-odds; below zero it spoke against a failure
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Forecast:
     """Risk and demand for the snapshot taken at ``made_seconds``."""
@@ -81,6 +94,12 @@ class Forecast:
     node_demand: DemandTable
     workload_demand: DemandTable
     abstentions: tuple[Abstention, ...] = ()
+    # Only of rows at risk, and only where a forecaster learned; see ABSENT_WHEN_EMPTY.
+    attributions: tuple[Attribution, ...] = field(default=(), metadata={ABSENT_WHEN_EMPTY: True})
+
+    def attributed(self, scope: str, uid: int) -> tuple[Attribution, ...]:
+        """What moved one row's risk, most first."""
+        return tuple(a for a in self.attributions if (a.scope, a.uid) == (scope, uid))
 
 
 def horizon_column(seconds: int) -> int:

@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from pilothouse.domain import Forecast, Snapshot
+from pilothouse.domain.forecast import ABSENT_WHEN_EMPTY
 from pilothouse.errors import JournalCorrupt
 from pilothouse.journal.blocks import Array, BlockReader, BlockWriter, joined
 from pilothouse.journal.tables import column_names, has_names, put_table, take_table
@@ -41,7 +42,7 @@ def encode(frame: Frame, before: Frame | None = None) -> bytes:
             part = getattr(value, name)
             if is_table:
                 put_table(writer, part, getattr(earlier, name, None), shared)
-            else:
+            elif part or not _may_be_absent(type(value), name):
                 facts.append(part)
     return (_KEY if before is None else _DELTA) + writer.pack(facts)
 
@@ -65,7 +66,11 @@ def decode(data: bytes, before: Frame | None = None) -> Frame:
                 values[name] = take_table(reader, hint, tables, was, shared)
                 tables += 1
             else:
-                values[name] = msgspec.convert(next(facts), hint)
+                fact = next(facts, _ABSENT)
+                if fact is not _ABSENT:
+                    values[name] = msgspec.convert(fact, hint)
+                elif not _may_be_absent(kind, name):
+                    raise JournalCorrupt(f"A frame does not tell {side}.{name}.")
         sides[side] = kind(**values)
     return Frame(**sides)
 
@@ -81,7 +86,7 @@ def digest_of(value: Snapshot | Forecast) -> str:
         part = getattr(value, name)
         if is_table:
             _add_table(total, part)
-        else:
+        elif part or not _may_be_absent(type(value), name):
             _add(total, msgspec.msgpack.encode(part, order="deterministic"))
     return total.hexdigest()
 
@@ -100,10 +105,16 @@ def _add(total: Any, data: bytes) -> None:
     total.update(data)
 
 
+def _may_be_absent(kind: type[Any], name: str) -> bool:
+    """Fields that came later are the last ones, and left out where they are empty."""
+    return ABSENT_WHEN_EMPTY in kind.__dataclass_fields__[name].metadata
+
+
 def _split(kind: type[Any]) -> tuple[tuple[str, Any, bool], ...]:
     hints = get_type_hints(kind)
     return tuple((f.name, hints[f.name], hasattr(hints[f.name], "uid")) for f in fields(kind))
 
 
+_ABSENT = object()
 _PARTS = {kind: _split(kind) for kind in (Snapshot, Forecast)}
 """Field names, types and whether the field is a table."""

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pilothouse.domain import Abstention, Driver, Forecast, RiskTable, Snapshot
+from pilothouse.domain import Abstention, Attribution, Driver, Forecast, RiskTable, Snapshot
 from pilothouse.errors import ArtifactBroken, MissingFile
 from pilothouse.features.core import CORE
 from pilothouse.features.familiarity import Familiarity, Range, summary
@@ -33,6 +33,7 @@ SCHEMA = 1
 SHIPPED = "harbor.json"
 EXPLAINED_PERMILLE = 50  # rows below this risk become nobody's proposal
 MOST_EXPLAINED = 12
+FEATURES_TOLD = 3  # of an explained row: whatever moved its risk most
 COMPLETE_PERMILLE = 700  # a fifth of the nodes may be down; a missing source is another matter
 STALE_SHARE = 0.3
 Matrix = NDArray[np.float32]
@@ -166,8 +167,8 @@ class Learned:
         why = self._cannot_know(snapshot)
         if why is not None:
             return self._fall_back(base, why)
-        nodes, odd_nodes = self._node_risk(base.node_risk, snapshot)
-        pods, _ = self._pod_risk(base.pod_risk, snapshot)
+        nodes, odd_nodes, node_why = self._node_risk(base.node_risk, snapshot)
+        pods, pod_why = self._pod_risk(base.pod_risk)
         notes = base.abstentions
         if odd_nodes:
             notes = (*notes, self._note("nodes", odd_nodes))
@@ -181,6 +182,7 @@ class Learned:
             node_demand=base.node_demand,
             workload_demand=base.workload_demand,
             abstentions=notes,
+            attributions=(*node_why, *pod_why),
         )
 
     def _cannot_know(self, snapshot: Snapshot) -> str | None:
@@ -237,26 +239,28 @@ class Learned:
         moved = np.interp(table.risk_permille, before, after)
         return replace(table, risk_permille=np.floor(moved + 1e-6).astype(np.int32))
 
-    def _node_risk(self, base: RiskTable, snapshot: Snapshot) -> tuple[RiskTable, str]:
+    def _node_risk(
+        self, base: RiskTable, snapshot: Snapshot
+    ) -> tuple[RiskTable, str, tuple[Attribution, ...]]:
         part = self.artifact.nodes
         if part is None:
-            return self._on_our_scale(base), ""
+            return self._on_our_scale(base), "", ()
         rows = self._history.node_features()
         nodes = snapshot.nodes
         fact = (nodes.ready != 1) | (base.driver == Driver.UNREADY)
         usable = (base.abstains == 0) & ~fact & np.isfinite(rows[:, 0])
         odd = usable & part.ranges.outside(rows)
-        table = self._with_risk(base, part, rows, usable & ~odd, _NODE_DRIVERS, snapshot)
+        table, why = self._with_risk(base, part, rows, usable & ~odd, "nodes")
         if not odd.any():
-            return table, ""
+            return table, "", why
         first = int(np.flatnonzero(odd)[0])
-        return table, part.ranges.sentence(part.names, rows[first], str(nodes.names[first]))
+        return table, part.ranges.sentence(part.names, rows[first], str(nodes.names[first])), why
 
-    def _pod_risk(self, base: RiskTable, snapshot: Snapshot) -> tuple[RiskTable, str]:
+    def _pod_risk(self, base: RiskTable) -> tuple[RiskTable, tuple[Attribution, ...]]:
         part = self.artifact.pods
         rows = self._history.pod_features()
         usable = (base.abstains == 0) & np.isfinite(rows[:, 0]) & ~part.ranges.outside(rows)
-        return self._with_risk(base, part, rows, usable, _POD_DRIVERS, snapshot), ""
+        return self._with_risk(base, part, rows, usable, "pods")
 
     def _with_risk(
         self,
@@ -264,9 +268,8 @@ class Learned:
         part: RiskPart,
         rows: Matrix,
         usable: NDArray[np.bool_],
-        drivers: dict[str, Driver],
-        snapshot: Snapshot,
-    ) -> RiskTable:
+        scope: str,
+    ) -> tuple[RiskTable, tuple[Attribution, ...]]:
         """The baseline's table with our risks where we know; elsewhere it stays the baseline's."""
         base = self._on_our_scale(base)
         risk, driver, value = (
@@ -274,6 +277,7 @@ class Learned:
             base.driver.copy(),
             base.driver_value.copy(),
         )
+        why: tuple[Attribution, ...] = ()
         picked = np.flatnonzero(usable)
         if len(picked):
             ours = np.rint(1000 * part.probabilities(rows[picked])).astype(np.int32)
@@ -285,15 +289,41 @@ class Learned:
             value[quiet] = np.where(driver[quiet] == int(Driver.NONE), 0, value[quiet])
             if len(worst):
                 chosen = picked[worst]
-                named, numbers = _drivers(part, rows[chosen], drivers)
+                shapley = part.ensemble.contributions(rows[chosen])[:, :-1]
+                named, numbers = _drivers(part, rows[chosen], shapley, _DRIVERS[scope])
                 driver[chosen], value[chosen] = named, numbers
-        return RiskTable(
+                why = _attributions(scope, base.uid[chosen], part.names, rows[chosen], shapley)
+        table = RiskTable(
             uid=base.uid,
             risk_permille=risk,
             driver=driver,
             driver_value=value,
             abstains=base.abstains,
         )
+        return table, why
+
+
+def _attributions(
+    scope: str,
+    uids: NDArray[np.int64],
+    names: tuple[str, ...],
+    rows: Matrix,
+    shapley: NDArray[np.float64],
+) -> tuple[Attribution, ...]:
+    """The features that moved each row most, in integers, because a forecast is on record."""
+    told = []
+    for row, uid in enumerate(uids.tolist()):
+        for column in np.argsort(-np.abs(shapley[row]), kind="stable")[:FEATURES_TOLD].tolist():
+            told.append(
+                Attribution(
+                    scope=scope,
+                    uid=uid,
+                    feature=names[column],
+                    value_thousandths=round(1000 * float(np.nan_to_num(rows[row, column]))),
+                    adds_thousandths=round(1000 * float(shapley[row, column])),
+                )
+            )
+    return tuple(told)
 
 
 _NODE_DRIVERS = {
@@ -312,6 +342,7 @@ _POD_DRIVERS = {
     "job_failure_share": Driver.RESTARTS,
     "job_hours_since_failure": Driver.RESTARTS,
 }
+_DRIVERS = {"nodes": _NODE_DRIVERS, "pods": _POD_DRIVERS}
 # Which feature tells a driver's number, and by what it is multiplied to be in the driver's unit.
 _NUMBERS = {
     Driver.ERRORS: ("errors", 1.0),
@@ -322,10 +353,9 @@ _NUMBERS = {
 
 
 def _drivers(
-    part: RiskPart, rows: Matrix, drivers: dict[str, Driver]
+    part: RiskPart, rows: Matrix, contributions: NDArray[np.float64], drivers: dict[str, Driver]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """The group of features that raised each row most, by exact Shapley values."""
-    contributions = part.ensemble.contributions(rows)[:, :-1]
     groups = sorted(set(drivers.values()))
     members = [[part.names.index(n) for n, d in drivers.items() if d == g] for g in groups]
     by_group = np.stack([contributions[:, m].sum(axis=1) for m in members], axis=1)

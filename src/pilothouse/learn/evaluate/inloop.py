@@ -22,7 +22,7 @@ from pilothouse.scenarios import load as load_scenario
 from pilothouse.settings import Settings
 from pilothouse.sim.cluster import SimCluster
 
-# Declared before anything was tuned: no forecaster trains on them and no threshold is chosen on them.
+# Declared before anything was tuned: no forecaster trains on them, no threshold is chosen on them.
 # Their held-out ranges are drawn; those lie inside what ``weary-nodes``, a training family, shows.
 NEW_FAMILIES = ("flaky-nodes", "failing-rack")
 TUNING_FAMILIES = ("weary-nodes", "node-degradation")

@@ -131,7 +131,7 @@ def on_trace(features: Path, *, name: str) -> RiskArtifact:
         calibration=Calibration(
             margins=tuple(p[0] for p in points), probabilities=tuple(p[1] for p in points)
         ),
-        ranges=Range.of(x),
+        ranges=Range.of(x, CORE),
     )
     return RiskArtifact(
         name=name,

@@ -286,7 +286,7 @@ def _fit_part(rows: Rows, names: tuple[str, ...], boost: Boost) -> tuple[RiskPar
         names=names,
         ensemble=ensemble,
         calibration=Calibration(margins=tuple(points), probabilities=tuple(values)),
-        ranges=Range.of(x[turn < 8]),
+        ranges=Range.of(x[turn < 8], names),
     )
     return part, _card(part, x, labels, run, np.flatnonzero(test), y[train_rows].mean())
 
