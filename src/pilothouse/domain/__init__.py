@@ -11,6 +11,7 @@ from pilothouse.domain.forecast import (
     Driver,
     Forecast,
     RiskTable,
+    Shift,
     horizon_column,
 )
 from pilothouse.domain.outcome import Receipt, Result, Reward, Status, Toll
@@ -73,6 +74,7 @@ __all__ = [
     "Reward",
     "RiskTable",
     "Ruling",
+    "Shift",
     "Snapshot",
     "Source",
     "Status",

@@ -81,6 +81,15 @@ class Attribution:
     adds_thousandths: int  # of log-odds; below zero it spoke against a failure
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """A feature whose population moved away from training, by the stability index."""
+
+    scope: str  # "nodes" or "pods"
+    feature: str
+    index_thousandths: int  # above 250 the forecaster had better be trained again
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Forecast:
     """Risk and demand for the snapshot taken at ``made_seconds``."""
@@ -96,6 +105,7 @@ class Forecast:
     abstentions: tuple[Abstention, ...] = ()
     # Only of rows at risk, and only where a forecaster learned; see ABSENT_WHEN_EMPTY.
     attributions: tuple[Attribution, ...] = field(default=(), metadata={ABSENT_WHEN_EMPTY: True})
+    drift: tuple[Shift, ...] = field(default=(), metadata={ABSENT_WHEN_EMPTY: True})
 
     def attributed(self, scope: str, uid: int) -> tuple[Attribution, ...]:
         """What moved one row's risk, most first."""

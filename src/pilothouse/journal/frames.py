@@ -42,8 +42,12 @@ def encode(frame: Frame, before: Frame | None = None) -> bytes:
             part = getattr(value, name)
             if is_table:
                 put_table(writer, part, getattr(earlier, name, None), shared)
-            elif part or not _may_be_absent(type(value), name):
+            else:
                 facts.append(part)
+    for _ in range(_LATE):  # the newest fields, where they are empty
+        if facts[-1]:
+            break
+        facts.pop()
     return (_KEY if before is None else _DELTA) + writer.pack(facts)
 
 
@@ -86,8 +90,10 @@ def digest_of(value: Snapshot | Forecast) -> str:
         part = getattr(value, name)
         if is_table:
             _add_table(total, part)
-        elif part or not _may_be_absent(type(value), name):
+        elif not _may_be_absent(type(value), name):
             _add(total, msgspec.msgpack.encode(part, order="deterministic"))
+        elif part:  # named, because the one before it may be absent
+            _add(total, name.encode() + msgspec.msgpack.encode(part, order="deterministic"))
     return total.hexdigest()
 
 
@@ -116,5 +122,6 @@ def _split(kind: type[Any]) -> tuple[tuple[str, Any, bool], ...]:
 
 
 _ABSENT = object()
+_LATE = sum(_may_be_absent(Forecast, f.name) for f in fields(Forecast))
 _PARTS = {kind: _split(kind) for kind in (Snapshot, Forecast)}
 """Field names, types and whether the field is a table."""

@@ -19,13 +19,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pilothouse.domain import Abstention, Attribution, Driver, Forecast, RiskTable, Snapshot
+from pilothouse.domain import (
+    Abstention,
+    Attribution,
+    Driver,
+    Forecast,
+    RiskTable,
+    Shift,
+    Snapshot,
+)
 from pilothouse.errors import ArtifactBroken, MissingFile
 from pilothouse.features.core import CORE
 from pilothouse.features.familiarity import Familiarity, Range, summary
 from pilothouse.features.live import NODE, LiveHistory
 from pilothouse.predict.baseline import EwmaTrend, _workload_risk
 from pilothouse.predict.calibration import Calibration
+from pilothouse.predict.drift import Bins, Drift
 from pilothouse.predict.trees import Ensemble
 from pilothouse.settings import ForecastSettings, SafetySettings
 
@@ -33,6 +42,8 @@ SCHEMA = 1
 SHIPPED = "harbor.json"
 EXPLAINED_PERMILLE = 50  # rows below this risk become nobody's proposal
 MOST_EXPLAINED = 12
+SHIFTED = 0.25  # stability index from which a feature's drift is told
+SHIFTS_TOLD = 3
 FEATURES_TOLD = 3  # of an explained row: whatever moved its risk most
 COMPLETE_PERMILLE = 700  # a fifth of the nodes may be down; a missing source is another matter
 STALE_SHARE = 0.3
@@ -48,6 +59,7 @@ class RiskPart:
     ensemble: Ensemble
     calibration: Calibration
     ranges: Range
+    bins: Bins | None = None  # for drift; a forecaster without them says nothing about it
 
     def probabilities(self, rows: Matrix) -> NDArray[np.float64]:
         """(rows, horizons), never falling with the horizon."""
@@ -60,6 +72,7 @@ class RiskPart:
             ensemble=Ensemble.from_dict(data["ensemble"]),
             calibration=Calibration.from_dict(data["calibration"]),
             ranges=Range.from_dict(data["ranges"]),
+            bins=Bins.from_dict(data["bins"]) if data.get("bins") else None,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,6 +81,7 @@ class RiskPart:
             "ensemble": self.ensemble.to_dict(),
             "calibration": self.calibration.to_dict(),
             "ranges": self.ranges.to_dict(),
+            "bins": self.bins.to_dict() if self.bins else None,
         }
 
 
@@ -159,16 +173,27 @@ class Learned:
         self._settings = settings
         self._baseline = EwmaTrend(settings)
         self._history = LiveHistory(artifact.window_seconds)
+        self._drift = {
+            scope: Drift(part.bins)
+            for scope, part in (("nodes", artifact.nodes), ("pods", artifact.pods))
+            if part is not None and part.bins is not None
+        }
+        self._at: int | None = None  # when we last forecast ourselves
+        self._seen: int | None = None
+        self._next_look = 0
 
     def predict(self, snapshot: Snapshot) -> Forecast:
         """Take in one snapshot and look ahead."""
         base = self._baseline.predict(snapshot)
         self._history.see(snapshot)
+        self._next_look = snapshot.taken_seconds + self._pace(snapshot)
         why = self._cannot_know(snapshot)
         if why is not None:
             return self._fall_back(base, why)
-        nodes, odd_nodes, node_why = self._node_risk(base.node_risk, snapshot)
-        pods, pod_why = self._pod_risk(base.pod_risk)
+        elapsed = 0 if self._at is None else snapshot.taken_seconds - self._at
+        self._at = snapshot.taken_seconds
+        nodes, odd_nodes, node_why = self._node_risk(base.node_risk, snapshot, elapsed)
+        pods, pod_why = self._pod_risk(base.pod_risk, elapsed)
         notes = base.abstentions
         if odd_nodes:
             notes = (*notes, self._note("nodes", odd_nodes))
@@ -183,7 +208,13 @@ class Learned:
             workload_demand=base.workload_demand,
             abstentions=notes,
             attributions=(*node_why, *pod_why),
+            drift=self._shifts(),
         )
+
+    def _pace(self, snapshot: Snapshot) -> int:
+        """Seconds between two snapshots: an abstention holds until the next one is looked at."""
+        before, self._seen = self._seen, snapshot.taken_seconds
+        return max(snapshot.taken_seconds - before, 0) if before is not None else 0
 
     def _cannot_know(self, snapshot: Snapshot) -> str | None:
         for source in snapshot.sources:
@@ -207,8 +238,9 @@ class Learned:
     def _note(self, scope: str, why: str) -> Abstention:
         return Abstention(
             scope=scope,
-            reason=f"{self.name} abstains: {why}; {self._baseline.name} is used instead",
-            until_seconds=None,
+            reason=f"{self.name} abstains: {why}; {self._baseline.name} is used instead until "
+            "that ends, asked again every cycle",
+            until_seconds=self._next_look,
         )
 
     def _fall_back(self, base: Forecast, why: str) -> Forecast:
@@ -240,7 +272,7 @@ class Learned:
         return replace(table, risk_permille=np.floor(moved + 1e-6).astype(np.int32))
 
     def _node_risk(
-        self, base: RiskTable, snapshot: Snapshot
+        self, base: RiskTable, snapshot: Snapshot, elapsed: int
     ) -> tuple[RiskTable, str, tuple[Attribution, ...]]:
         part = self.artifact.nodes
         if part is None:
@@ -249,6 +281,7 @@ class Learned:
         nodes = snapshot.nodes
         fact = (nodes.ready != 1) | (base.driver == Driver.UNREADY)
         usable = (base.abstains == 0) & ~fact & np.isfinite(rows[:, 0])
+        self._watch_drift("nodes", rows[usable], elapsed)
         odd = usable & part.ranges.outside(rows)
         table, why = self._with_risk(base, part, rows, usable & ~odd, "nodes")
         if not odd.any():
@@ -256,11 +289,32 @@ class Learned:
         first = int(np.flatnonzero(odd)[0])
         return table, part.ranges.sentence(part.names, rows[first], str(nodes.names[first])), why
 
-    def _pod_risk(self, base: RiskTable) -> tuple[RiskTable, tuple[Attribution, ...]]:
+    def _pod_risk(self, base: RiskTable, elapsed: int) -> tuple[RiskTable, tuple[Attribution, ...]]:
         part = self.artifact.pods
         rows = self._history.pod_features()
-        usable = (base.abstains == 0) & np.isfinite(rows[:, 0]) & ~part.ranges.outside(rows)
-        return self._with_risk(base, part, rows, usable, "pods")
+        usable = (base.abstains == 0) & np.isfinite(rows[:, 0])
+        self._watch_drift("pods", rows[usable], elapsed)
+        return self._with_risk(base, part, rows, usable & ~part.ranges.outside(rows), "pods")
+
+    def _watch_drift(self, scope: str, rows: Matrix, elapsed: int) -> None:
+        if scope in self._drift:
+            self._drift[scope].take(rows, elapsed)
+
+    def _shifts(self) -> tuple[Shift, ...]:
+        """The features that moved most, where they moved enough to be told."""
+        told = []
+        for scope, drift in self._drift.items():
+            index = drift.index()
+            part = self.artifact.nodes if scope == "nodes" else self.artifact.pods
+            if index is None or part is None:
+                continue
+            for column in np.argsort(-index, kind="stable")[:SHIFTS_TOLD].tolist():
+                if index[column] >= SHIFTED:
+                    moved = round(1000 * float(index[column]))
+                    told.append(
+                        Shift(scope=scope, feature=part.names[column], index_thousandths=moved)
+                    )
+        return tuple(told)
 
     def _with_risk(
         self,

@@ -22,6 +22,7 @@ from pilothouse.learn.dataset import windows
 from pilothouse.learn.train import simulated
 from pilothouse.learn.train.boosting import fit
 from pilothouse.predict.calibration import Calibration, isotonic
+from pilothouse.predict.drift import Bins
 from pilothouse.predict.learned import RiskArtifact, RiskPart
 
 FILE = "forecaster.json"
@@ -132,6 +133,7 @@ def on_trace(features: Path, *, name: str) -> RiskArtifact:
             margins=tuple(p[0] for p in points), probabilities=tuple(p[1] for p in points)
         ),
         ranges=Range.of(x, CORE),
+        bins=Bins.of(x[train]),
     )
     return RiskArtifact(
         name=name,

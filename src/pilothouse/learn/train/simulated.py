@@ -26,6 +26,7 @@ from pilothouse.journal import Journal
 from pilothouse.learn.evaluate import metrics
 from pilothouse.learn.train.boosting import Boost, fit
 from pilothouse.predict.calibration import Calibration, isotonic
+from pilothouse.predict.drift import Bins
 from pilothouse.predict.learned import RiskArtifact, RiskPart
 from pilothouse.run import Runner
 from pilothouse.scenarios import load as load_scenario
@@ -287,6 +288,7 @@ def _fit_part(rows: Rows, names: tuple[str, ...], boost: Boost) -> tuple[RiskPar
         ensemble=ensemble,
         calibration=Calibration(margins=tuple(points), probabilities=tuple(values)),
         ranges=Range.of(x[turn < 8], names),
+        bins=Bins.of(x[train_rows]),
     )
     return part, _card(part, x, labels, run, np.flatnonzero(test), y[train_rows].mean())
 
