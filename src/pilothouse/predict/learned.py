@@ -32,7 +32,7 @@ from pilothouse.errors import ArtifactBroken, MissingFile
 from pilothouse.features.core import CORE
 from pilothouse.features.familiarity import Familiarity, Range, summary
 from pilothouse.features.live import NODE, LiveHistory
-from pilothouse.predict.baseline import EwmaTrend, _workload_risk
+from pilothouse.predict.baseline import AT_RISK_PERMILLE, EwmaTrend, workload_risk
 from pilothouse.predict.calibration import Calibration
 from pilothouse.predict.drift import Bins, Drift
 from pilothouse.predict.trees import Ensemble
@@ -94,7 +94,7 @@ class RiskArtifact:
     nodes: RiskPart | None
     familiarity: Familiarity | None
     window_seconds: int
-    thresholds: dict[str, float]  # of the Safety agent, derived from the stated costs
+    thresholds: dict[str, float]  # of the Safety agent, by the names of its settings
     card: dict[str, Any]
 
     def dump(self) -> bytes:
@@ -170,6 +170,9 @@ class Learned:
         self.artifact = artifact
         self.name = artifact.name
         self.thresholds = artifact.thresholds
+        # Where a forecaster's own threshold lies below a half, a pod is at risk from there on.
+        level = artifact.thresholds.get("replicate_risk", 1.0)
+        self._at_risk = min(AT_RISK_PERMILLE, round(1000 * level))
         self._settings = settings
         self._baseline = EwmaTrend(settings)
         self._history = LiveHistory(artifact.window_seconds)
@@ -203,7 +206,7 @@ class Learned:
             forecaster=self.name,
             node_risk=nodes,
             pod_risk=pods,
-            workload_risk=_workload_risk(snapshot, pods),
+            workload_risk=workload_risk(snapshot, pods, self._at_risk),
             node_demand=base.node_demand,
             workload_demand=base.workload_demand,
             abstentions=notes,
