@@ -87,6 +87,9 @@ class SafetySettings:
     """From this risk on the node's pods are moved off it while it still answers."""
     throttle_risk: Share = 0.50
     """From this risk on the largest users of the node are slowed; easily taken back."""
+    hold_seconds: Seconds = 1_800
+    """How long a node that was moved off is kept empty. Only a few nodes may be empty at a time, so
+    a calibrated forecaster, which can be asked again, ships a shorter one."""
     demand_share: Annotated[float, Between(0.1, 2)] = 1.0
     """Share of a workload's or the cluster's capacity that p95 demand may reach before a replica
     or a sleeping node is asked for."""
