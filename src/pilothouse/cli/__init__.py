@@ -21,6 +21,7 @@ from pilothouse.cli import (
     control,
     evaluate,
     explain,
+    janitor,
     journal,
     lab,
     scenarios,
@@ -52,6 +53,8 @@ app.command("halt")(control.halt)
 app.command("resume")(control.resume)
 app.command("mode")(control.mode)
 app.command("approve")(control.approve)
+app.command("janitor")(janitor.janitor)
+app.command("restore")(janitor.restore)
 app.command("scenarios")(scenarios.scenarios)
 app.add_typer(config.app, name="config")
 app.add_typer(sim.app, name="sim")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pilothouse.cli.enforce import Acting
     from pilothouse.observe import ShadowCluster
     from pilothouse.settings import Settings
 
@@ -26,6 +27,7 @@ def live_settings(settings: Settings, cluster: str) -> Settings:
             "run.scenario": LIVE,
             "modes.default": "shadow",
             "score.forks": False,
+            "act.stepwise": True,
         },
         source="--kubeconfig",
     )
@@ -37,14 +39,15 @@ def cluster_name(context: str) -> str:
 
 
 def open_cluster(
-    kubeconfig: Path, *, namespaces: str, prometheus: str | None
+    kubeconfig: Path, *, namespaces: str, prometheus: str | None, acting: Acting | None = None
 ) -> tuple[str, ShadowCluster]:
-    """Connect and wait for the first complete look."""
+    """Connect and wait for the first complete look; ``acting`` brings what writing needs."""
     _require_client()
     from pilothouse.clients import Store, from_kubeconfig
     from pilothouse.clients.events import EventWriter
     from pilothouse.clients.kubelet import Kubelets
     from pilothouse.clients.prometheus import Prometheus
+    from pilothouse.clients.resources import KINDS
     from pilothouse.observe import (
         FirstThatAnswers,
         MetricsApi,
@@ -56,7 +59,7 @@ def open_cluster(
     from pilothouse.observe.usage import UsageSource
 
     access = from_kubeconfig(kubeconfig)
-    store = Store(access)
+    store = Store(access, kinds=acting.kinds if acting else KINDS)
     kubelets = Kubelets(access, store.nodes, time.time)
     source: UsageSource = FirstThatAnswers(MetricsApi(), kubelets)
     if prometheus:
@@ -65,6 +68,8 @@ def open_cluster(
     store.add(poll.run)
     events = EventWriter("pilothouse")
     store.add(events.run)
+    if acting:
+        acting.join(store)
     name = cluster_name(access.context)
     patterns = tuple(part.strip() for part in namespaces.split(",") if part.strip()) or ("*",)
     try:
@@ -73,6 +78,8 @@ def open_cluster(
         store.close()
         raise
     observer = Observer(store=store, usage=poll, cluster=name, namespaces=patterns)
+    if acting:
+        return name, acting.cluster(access, store, observer, events)
     return name, ShadowCluster(store, observer, events)
 
 

@@ -15,6 +15,7 @@ from pilothouse.cli.live import LIVE
 from pilothouse.cli.output import AsJson
 
 if TYPE_CHECKING:
+    from pilothouse.cli.enforce import Acting
     from pilothouse.cli.page import Page
     from pilothouse.journal import Stage
     from pilothouse.run import Backend, Report, Runner
@@ -64,6 +65,10 @@ def up(
     prometheus: Annotated[
         str | None, typer.Option(help="URL to take usage from; metrics.k8s.io if none.")
     ] = None,
+    enforce: Annotated[
+        str | None,
+        typer.Option(help="Agents that may act on the live cluster: safety,admission."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run the loop on a simulated or a live cluster and serve its page."""
@@ -95,12 +100,21 @@ def up(
     if sim is not None:
         cluster, settings = _remote(sim, settings, {"config": config, **given})
     watchers: list[Watcher] = []
+    if enforce is not None and kubeconfig is None:
+        from pilothouse.errors import UserError
+
+        raise UserError("--enforce is for a live cluster. Name it: --kubeconfig FILE.")
     if kubeconfig is not None:
         _refuse_both(scenario, sim)
         from pilothouse.cli.live import live_settings, open_cluster
 
-        name, live = open_cluster(kubeconfig, namespaces=namespaces, prometheus=prometheus)
+        acting = _acting(settings) if enforce is not None else None
+        name, live = open_cluster(
+            kubeconfig, namespaces=namespaces, prometheus=prometheus, acting=acting
+        )
         settings = live_settings(settings, name)
+        if acting is not None and enforce is not None:
+            settings = _take_the_helm(acting, settings, enforce, live)
         cluster, watchers = live, [lambda report: live.comment(report.turn.decision)]
     known = settings.run.scenario if kubeconfig is None else f"live-{settings.run.cluster}"
     path = journal or default_journal(known, settings.run.seed)
@@ -116,6 +130,26 @@ def up(
         as_json=as_json,
         prepared=prepared,
     )
+
+
+def _acting(settings: Settings) -> Acting:
+    from pilothouse.cli.enforce import Acting
+
+    return Acting(settings)
+
+
+def _take_the_helm(acting: Acting, settings: Settings, names: str, cluster: Backend) -> Settings:
+    """Lead, and be looked after; without either nothing is enforced."""
+    from pilothouse.cli.enforce import enforcing
+
+    try:
+        settings = enforcing(settings, names)
+        acting.wait_to_lead(lambda line: typer.echo(line, err=True))
+        acting.require_janitor()
+    except BaseException:
+        cluster.close()
+        raise
+    return settings
 
 
 def _refuse_both(scenario: str | None, sim: str | None) -> None:

@@ -13,6 +13,8 @@ from typing import TypeVar
 
 import msgspec
 
+from pilothouse.clients.keys import SYSTEM
+
 
 class Trimmed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """Base of every struct here: unknown fields are ignored, names are Kubernetes' own."""
@@ -93,8 +95,14 @@ class Resources(Trimmed, frozen=True, kw_only=True):
     limits: Amounts = {}
 
 
+class Port(Trimmed, frozen=True, kw_only=True):
+    host_port: int = 0
+    protocol: str = "TCP"
+
+
 class Container(Trimmed, frozen=True, kw_only=True):
     name: str = ""
+    ports: tuple[Port, ...] = ()
     resources: Resources = Resources()
     restart_policy: str = ""  # "Always" on an init container makes it a sidecar
 
@@ -138,6 +146,20 @@ class Volume(Trimmed, frozen=True, kw_only=True):
     host_path: dict[str, msgspec.Raw] | None = None
 
 
+class AffinityTerm(Trimmed, frozen=True, kw_only=True):
+    topology_key: str = ""
+
+
+class AntiAffinity(Trimmed, frozen=True, kw_only=True):
+    required: tuple[AffinityTerm, ...] = msgspec.field(
+        default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Trimmed, frozen=True, kw_only=True):
+    pod_anti_affinity: AntiAffinity | None = None
+
+
 class PodSpec(Trimmed, frozen=True, kw_only=True):
     node_name: str = ""
     priority: int = 0
@@ -147,6 +169,7 @@ class PodSpec(Trimmed, frozen=True, kw_only=True):
     node_selector: dict[str, str] = {}
     overhead: Amounts = {}
     volumes: tuple[Volume, ...] = ()
+    affinity: Affinity | None = None
 
 
 class PodStatus(Trimmed, frozen=True, kw_only=True):
@@ -293,7 +316,38 @@ class Lease(Trimmed, frozen=True, kw_only=True):
     spec: LeaseSpec = LeaseSpec()
 
 
-T = TypeVar("T", Node, Pod, Workload, Autoscaler, Budget, Quota, Namespace, Event, Lease)
+class ConfigMap(Trimmed, frozen=True, kw_only=True):
+    metadata: Meta = Meta()
+    data: dict[str, str] = {}
+
+
+class TicketStep(Trimmed, frozen=True, kw_only=True):
+    verb: str = ""
+    uid: str = ""
+    value: int = 0
+
+
+class TicketSpec(Trimmed, frozen=True, kw_only=True):
+    action: str = ""
+    undo: tuple[TicketStep, ...] = ()
+
+
+class TicketStatus(Trimmed, frozen=True, kw_only=True):
+    phase: str = ""
+    note: str = ""
+
+
+class Ticket(Trimmed, frozen=True, kw_only=True):
+    """An action of ours, as far as an observer cares: what its owner had declared."""
+
+    metadata: Meta = Meta()
+    spec: TicketSpec = TicketSpec()
+    status: TicketStatus = TicketStatus()
+
+
+T = TypeVar(
+    "T", Node, Pod, Workload, Autoscaler, Budget, Quota, Namespace, Event, Lease, ConfigMap, Ticket
+)
 
 
 class ListMeta(Trimmed, frozen=True, kw_only=True):
@@ -338,5 +392,20 @@ KINDS = (
         path="/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases",
         type=Lease,
         api_group="coordination.k8s.io",
+    ),
+)
+
+# What an acting Pilothouse keeps beside: its own objects.
+ACTING_KINDS = (
+    Kind(
+        name="configmaps",
+        path=f"/api/v1/namespaces/{SYSTEM}/configmaps",
+        type=ConfigMap,
+    ),
+    Kind(
+        name="tickets",
+        path=f"/apis/pilothouse.dev/v1alpha1/namespaces/{SYSTEM}/tickets",
+        type=Ticket,
+        api_group="pilothouse.dev",
     ),
 )

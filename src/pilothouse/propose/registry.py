@@ -43,6 +43,17 @@ class Janitor:
         return ()
 
 
+class Steward:
+    """Carries on what was begun: the next evictions of a drain, and the sleep after the last. It
+    has no wishes of its own: the ledger says what is under way."""
+
+    name = "steward"
+    title = "Steward"
+
+    def propose(self, snapshot: Snapshot, forecast: Forecast) -> Sequence[Proposal]:
+        return ()
+
+
 def default_agents(settings: Settings) -> tuple[Registration, ...]:
     """The agents every run has."""
     return (
