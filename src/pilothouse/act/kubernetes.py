@@ -54,8 +54,8 @@ class Standing(Protocol):
     @property
     def epoch(self) -> int: ...
 
-    def objection(self) -> str:
-        """Why not now, or nothing."""
+    def objection(self, *, restoring: bool) -> str:
+        """Why not now, or nothing. Taking back needs no janitor, only the helm."""
         ...
 
 
@@ -112,7 +112,7 @@ class ClusterActuator:
 
     def begin(self, action: Action) -> str:
         """Write the ticket; no ticket, no action."""
-        why = self._standing.objection()
+        why = self._standing.objection(restoring=bool(action.restores))
         if why:
             return why
         try:
@@ -131,11 +131,12 @@ class ClusterActuator:
         return ""
 
     def execute(self, write: Write, agent: str) -> Receipt:
-        why = self._standing.objection()
-        if why:
-            return self._receipt(write.intent, Answer(status=Status.SKIPPED, detail=why))
         action_id = write.intent.rpartition(".")[0]
         ticket = self._tickets.get(action_id)
+        restoring = ticket is not None and bool(ticket.action.restores)
+        why = self._standing.objection(restoring=restoring)
+        if why:
+            return self._receipt(write.intent, Answer(status=Status.SKIPPED, detail=why))
         step = ticket.step(write.intent) if ticket else None
         if ticket is None or step is None:
             gone = f"{write.target.short} is not there any more"
@@ -157,7 +158,7 @@ class ClusterActuator:
         self._requests.close()
 
     def tickets(self) -> list[Ticket]:
-        return self._box.every()
+        return self._box.every()[0]
 
     # Writing.
 

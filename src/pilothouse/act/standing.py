@@ -111,13 +111,13 @@ class LiveStanding:
     def epoch(self) -> int:
         return self.leader.epoch
 
-    def objection(self) -> str:
+    def objection(self, *, restoring: bool = False) -> str:
         if not self.leader.is_held:
             return f"we do not lead: {self.leader.sentence}"
         switched = self.switched_off()
         if switched:
             return switched
-        return self.heartbeat.objection()
+        return "" if restoring else self.heartbeat.objection()
 
     def switched_off(self) -> str:
         """The kill switch in the cluster; a missing one is off, as the policy has it."""

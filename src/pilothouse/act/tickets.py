@@ -18,6 +18,7 @@ from pilothouse.act.fields import Json
 from pilothouse.clients.keys import SYSTEM
 from pilothouse.clients.requests import Refusal, Requests
 from pilothouse.domain import Action, Verb
+from pilothouse.errors import BackendError
 
 API_VERSION = "pilothouse.dev/v1alpha1"
 PATH = f"/apis/{API_VERSION}/namespaces/{SYSTEM}/tickets"
@@ -41,7 +42,7 @@ class Step:
 
     verb: Verb
     kind: str  # of the object: "Pod"
-    namespace: str
+    namespace: str = ""  # empty for what has none
     name: str
     uid: str
     key: str = ""  # within the object: the namespace whose gate this is
@@ -139,6 +140,15 @@ def to_document(ticket: Ticket) -> Json:
 
 
 def from_document(document: Json) -> Ticket:
+    """Read a ticket; one that nobody of ours wrote is the cluster's error."""
+    try:
+        return _ticket(document)
+    except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
+        name = (document.get("metadata") or {}).get("name", "without a name")
+        raise BackendError(f"The ticket {name} cannot be read: {error!r}.") from None
+
+
+def _ticket(document: Json) -> Ticket:
     spec, status = document["spec"], document.get("status") or {}
     expires, ended = spec.get("expires"), status.get("ended")
     return Ticket(
@@ -190,8 +200,15 @@ class TicketBox:
                 return None
             raise
 
-    def every(self) -> list[Ticket]:
-        return [from_document(document) for document in self._requests.every(PATH)]
+    def every(self) -> tuple[list[Ticket], list[str]]:
+        """All that can be read, and what is wrong with the others."""
+        tickets, problems = [], []
+        for document in self._requests.every(PATH):
+            try:
+                tickets.append(from_document(document))
+            except BackendError as error:
+                problems.append(str(error))
+        return tickets, problems
 
     def end(self, ticket: Ticket, *, phase: str, note: str, now: float, author: str) -> None:
         """Close a ticket; its status says what became of the action."""

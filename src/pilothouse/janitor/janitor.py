@@ -81,7 +81,8 @@ class Janitor:
         """Take back what is due; ``everything``: all that is in force, at once."""
         report = Sweep()
         cause = Cause.ASKED if everything else self._why_all()
-        for ticket in sorted(self._box.every(), key=lambda t: t.made_unix, reverse=True):
+        tickets, report.problems = self._box.every()
+        for ticket in sorted(tickets, key=lambda t: t.made_unix, reverse=True):
             if not ticket.is_open:
                 self._forget(ticket, report)
                 continue

@@ -128,10 +128,18 @@ class Helm:
     def turn_until(self, look: Callable[[], Any], seconds: float = 60.0) -> Any:
         deadline = monotonic() + seconds
         while not (found := look()):
-            assert monotonic() < deadline, f"not within {seconds} s; last: {found!r}"
+            assert monotonic() < deadline, (found, self.story())
             self.turn()
             sleep(0.3)
         return found
+
+    def story(self) -> list[str]:
+        """What was sent and answered so far, for a failing test's message."""
+        return [
+            f"{r.intent} {r.status.value}: {r.detail}"
+            for report in self.turns
+            for r in report.turn.receipts
+        ]
 
     def know(self, *targets: Ref, seconds: float = 60.0) -> None:
         """Look until these objects are known and every node's usage is fresh."""

@@ -43,7 +43,7 @@ def test_replicate_adds_a_replica_and_takes_it_back(
 ) -> None:
     harbor("web", replicas=2)
     helm.know(helm.workload("web"))
-    action, receipts = helm.act(ActionKind.REPLICATE, helm.workload("web"), avoid="worker-1")
+    _, receipts = helm.act(ActionKind.REPLICATE, helm.workload("web"), avoid="worker-1")
     assert done(receipts), receipts
     assert read(installed, "deployment", "web", "-n", SPACE)["spec"]["replicas"] == 3
     helm.turn_until(
