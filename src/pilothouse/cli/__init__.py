@@ -24,6 +24,7 @@ from pilothouse.cli import (
     janitor,
     journal,
     lab,
+    nodeagent,
     scenarios,
     sim,
     traces,
@@ -55,6 +56,7 @@ app.command("mode")(control.mode)
 app.command("approve")(control.approve)
 app.command("janitor")(janitor.janitor)
 app.command("restore")(janitor.restore)
+app.command("node-agent")(nodeagent.node_agent)
 app.command("scenarios")(scenarios.scenarios)
 app.add_typer(config.app, name="config")
 app.add_typer(sim.app, name="sim")

@@ -7,6 +7,7 @@ TAINT_KEY = "pilothouse.dev/out-of-service"
 AVOID_KEY = "pilothouse.dev/avoid"
 POWER_KEY = "pilothouse.dev/power"
 FREQUENCY_KEY = "pilothouse.dev/frequency"  # "650 until 1760000000"
+FREQUENCY_STATUS_KEY = "pilothouse.dev/frequency-status"  # the node agent's answer
 GATE_NAME = "pilothouse.dev/queue"  # the scheduling gate of held pods
 LAST_LABEL = "pilothouse.dev/release"  # "last" on pods that are released after the others
 SYSTEM = "pilothouse-system"

@@ -193,8 +193,9 @@ class Janitor:
         last = [p for p in free if _is_last(p)]
         others = [p for p in waiting if not _is_held(p) and not p["spec"].get("schedulingGates")]
         chosen = first[:RELEASES_PER_SWEEP]
-        if not chosen and not others:  # whoever comes last waits until nobody else does
-            chosen = last[:LAST_PER_SWEEP]
+        if not chosen:  # whoever comes last waits until nobody else does, or the gate is open
+            chosen = [p for p in last if not others or not gates.get(p["metadata"]["namespace"])]
+            chosen = chosen[:LAST_PER_SWEEP]
         for pod in chosen:
             self._release(pod, report)
 

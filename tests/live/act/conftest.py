@@ -23,6 +23,7 @@ INSTALLED = (
     "acting-objects.yaml",
     "actuator-rbac.yaml",
     "janitor-rbac.yaml",
+    "node-agent-rbac.yaml",
     "acting-policies.yaml",
 )
 
@@ -82,14 +83,24 @@ def janitor(
     process.wait(20)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def helm(
     installed: Lab,
     actuator_kubeconfig: Path,
     janitor: subprocess.Popen[bytes],
-    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Helm]:
-    helm = Helm(actuator_kubeconfig, tmp_path / "act.db")
+    folder = tmp_path_factory.mktemp("helm")
+    hook = folder / "hook"
+    hook.write_text(f'#!/bin/sh\necho "$1 $2" >> {folder}/switched\n')
+    hook.chmod(0o755)
+    helm = Helm(
+        actuator_kubeconfig,
+        folder / "act.db",
+        act__power_hook=str(hook),
+        admission__allow_reject=True,
+    )
+    helm.folder = folder
     yield helm
     helm.close()
 

@@ -84,6 +84,7 @@ class Helm:
             agents=[Registration(Janitor(), 0, "Janitor"), *registered],
         )
         self.turns: list[Report] = []
+        self.folder = journal.parent
 
     def want(
         self,
