@@ -57,7 +57,13 @@ class Helm:
     """One loop, turned by hand."""
 
     def __init__(
-        self, kubeconfig: Path, journal: Path, *, settings: Settings | None = None, **overrides: Any
+        self,
+        kubeconfig: Path,
+        journal: Path,
+        *,
+        settings: Settings | None = None,
+        journal_type: type[Journal] = Journal,
+        **overrides: Any,
     ) -> None:
         settings = settings or load(SHORT)
         if overrides:
@@ -76,7 +82,7 @@ class Helm:
         self.acting.require_janitor()
         self.agents = {agent: Scripted(agent) for agent in RANKS}
         registered = [Registration(a, RANKS[n], a.title) for n, a in self.agents.items()]
-        self.journal = Journal.open(journal, settings=settings.journal)
+        self.journal = journal_type.open(journal, settings=settings.journal)
         self.runner = Runner(
             settings=settings,
             journal=self.journal,
