@@ -138,6 +138,7 @@ def residue(lab: Lab) -> list[str]:
 def _is_ours(key: str) -> bool:
     return key.startswith("pilothouse.dev/") and key not in (
         "pilothouse.dev/lab",
+        "pilothouse.dev/fake",
         "pilothouse.dev/frequency-status",
     )
 
