@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pilothouse.act.kubernetes import ClusterActuator
 from pilothouse.clients.events import EventWriter
+from pilothouse.clients.lease import Leadership
 from pilothouse.clients.store import Store
 from pilothouse.domain import Action, Receipt, Snapshot, Write
 from pilothouse.observe import Observer, ShadowCluster
@@ -15,8 +16,14 @@ from pilothouse.observe import Observer, ShadowCluster
 class ActingCluster(ShadowCluster):
     """Looks as a shadow does, and writes."""
 
-    def __init__(self, store: Store, observer: Observer, events: EventWriter | None = None) -> None:
-        super().__init__(store, observer, events)
+    def __init__(
+        self,
+        store: Store,
+        observer: Observer,
+        events: EventWriter | None = None,
+        leadership: Leadership | None = None,
+    ) -> None:
+        super().__init__(store, observer, events, leadership)
         self._actuator: ClusterActuator | None = None
         self.last: Snapshot | None = None
 

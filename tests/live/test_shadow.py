@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic, sleep
@@ -18,16 +17,15 @@ from pilothouse.domain import (
     ActionKind,
     Decision,
     Mode,
-    PendingCause,
-    Phase,
     Proposal,
     Ref,
     Ruling,
     Verdict,
 )
 from pilothouse.lab import Lab
-from pilothouse.observe import Reason, ShadowCluster
+from pilothouse.observe import ShadowCluster
 from tests.live.conftest import NAMESPACE, a_deployment, is_ready
+from tests.live.witness import audit, by, strange_writes
 
 NAMED_SECONDS = 30.0
 
@@ -66,69 +64,6 @@ def test_snapshot_knows_the_workers_and_their_usage(
     within(seen, 90)
 
 
-@pytest.mark.parametrize(
-    ("stimulus", "reason", "cause"),
-    [
-        ({"selector": {"no": "such-node"}}, Reason.SELECTOR, PendingCause.SELECTOR),
-        ({"requests": {"cpu": "300", "memory": "1Mi"}}, Reason.RESOURCES, PendingCause.RESOURCES),
-    ],
-    ids=["unschedulable selector", "resource pressure"],
-)
-def test_cause_of_a_pending_pod_is_named(
-    cluster: ShadowCluster,
-    space: Callable[..., None],
-    stimulus: dict[str, Any],
-    reason: Reason,
-    cause: PendingCause,
-) -> None:
-    space(a_deployment("waiting", **stimulus))
-
-    def named() -> bool:
-        snapshot = cluster.observe()
-        reasons = {w.reason for w in cluster.waits if w.name.startswith("waiting-")}
-        causes = snapshot.pods.pending_cause[snapshot.pods.phase == Phase.PENDING].tolist()
-        return reasons == {reason} and int(cause) in causes
-
-    within(named)
-
-
-def test_quota_that_is_used_up_is_named(cluster: ShadowCluster, space: Callable[..., None]) -> None:
-    space(
-        {
-            "apiVersion": "v1",
-            "kind": "ResourceQuota",
-            "metadata": {"name": "none", "namespace": NAMESPACE},
-            "spec": {"hard": {"pods": "0"}},
-        }
-    )
-    space(a_deployment("refused"))
-
-    def named() -> bool:
-        cluster.observe()
-        return any(w.reason is Reason.QUOTA and w.name.startswith("refused") for w in cluster.waits)
-
-    within(named)
-
-
-def test_paused_kubelet_shows_as_lag_and_then_as_a_lost_node(
-    lab: Lab, cluster: ShadowCluster, eventually: Callable[..., Any]
-) -> None:
-    def node() -> tuple[int, int]:
-        nodes = cluster.observe().nodes
-        row = nodes.names.tolist().index("worker-3")
-        return int(nodes.heartbeat_lag_ms[row]), int(nodes.ready[row])
-
-    leases = ("get", "leases", "-n", "kube-node-lease", "-o", "name")
-    eventually(lambda: "worker-3" in lab.kubectl(*leases))  # a young node has not beaten yet
-    lab.signal("kubelet-worker-3", signal.SIGSTOP)
-    try:
-        within(lambda: node()[0] > 8_000)
-        within(lambda: node()[1] == 0)
-    finally:
-        lab.signal("kubelet-worker-3", signal.SIGCONT)
-    eventually(lambda: node()[1] == 1 and node()[0] < 8_000)
-
-
 def test_memory_growth_is_seen_before_and_after_the_kill(
     cluster: ShadowCluster, space: Callable[..., None]
 ) -> None:
@@ -164,10 +99,8 @@ def test_loop_in_shadow_writes_nothing(
     assert sum("decision" in line for line in lines) == 20
     assert all(not line["actions"] for line in lines if "decision" in line)
     assert main(["verify", str(tmp_path / "live.db")]) == 0
-    ours = [event for event in audit(lab) if "pilothouse-observer" in event["user"]["username"]]
-    assert ours, "the witness saw nothing, so it proves nothing"
-    written = [e for e in ours if e["verb"] not in ("get", "list", "watch")]
-    assert {(e["verb"], e["objectRef"]["resource"]) for e in written} <= {("create", "events")}
+    assert by(audit(lab)), "the witness saw nothing, so it proves nothing"
+    assert strange_writes(audit(lab)) == []
 
 
 def test_decision_is_told_on_the_object_it_concerns(
@@ -225,5 +158,20 @@ def a_decision(target: Ref, identity: str) -> Decision:
     )
 
 
-def audit(lab: Lab) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in lab.layout.audit_log.read_text().splitlines()]
+def test_exerciser_stresses_the_lab_under_its_own_name_while_the_loop_looks_on(
+    lab: Lab, observer_kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    already = len(audit(lab))
+    arguments = ["up", "--kubeconfig", str(observer_kubeconfig), "--no-serve", "--json"]
+    arguments += ["--interval", "1", "--cycles", "20", "--exercise", "rival-controller"]
+    arguments += ["--pace", "100", "--journal", str(tmp_path / "stressed.db")]
+    assert main(arguments) == 0
+    assert "rival-controller-4 begins" in capsys.readouterr().err
+    seen = audit(lab)[already:]
+    assert strange_writes(seen) == []
+    theirs = [e for e in by(seen, "lab-exerciser") if e["verb"] not in ("get", "list", "watch")]
+    assert {e["objectRef"]["namespace"] for e in theirs} == {"pilothouse-exercise"}
+    scaled = [e for e in theirs if e["objectRef"].get("name") == "rival-controller-4"]
+    assert len([e for e in scaled if e["verb"] == "patch"]) > 2  # made once, then up and down
+    left = lab.kubectl("get", "deployments,jobs", "-n", "pilothouse-exercise", "-o", "name")
+    assert left.strip() == ""

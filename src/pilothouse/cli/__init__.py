@@ -25,6 +25,7 @@ from pilothouse.cli import (
     journal,
     lab,
     nodeagent,
+    reactions,
     scenarios,
     sim,
     traces,
@@ -48,6 +49,7 @@ app = typer.Typer(
 # Every command, in the order of the help; each lives in the module it is named for.
 app.command("up")(up.up)
 app.command("explain")(explain.explain)
+app.command("reactions")(reactions.reactions)
 app.command("replay")(journal.replay)
 app.command("verify")(journal.verify)
 app.command("halt")(control.halt)

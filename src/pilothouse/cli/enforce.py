@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pilothouse.act.fit import FitCheck
@@ -31,23 +31,26 @@ JANITOR_SECONDS = 10.0
 class Acting:
     """Puts together what writing needs; ``up`` opens the cluster with it."""
 
-    def __init__(self, settings: Settings, *, leadership: Leadership | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.leadership = leadership or Leadership()
+        self.leadership = Leadership()  # until the cluster is opened with a real one
         self.standing: LiveStanding | None = None
 
     @property
     def kinds(self) -> Sequence[Kind]:
         return (*KINDS, *ACTING_KINDS)
 
-    def join(self, store: Store) -> None:
-        store.add(self.leadership.run)
-
     def cluster(
-        self, access: Access, store: Store, observer: Observer, events: EventWriter
+        self,
+        access: Access,
+        store: Store,
+        observer: Observer,
+        events: EventWriter,
+        leadership: Leadership,
     ) -> ActingCluster:
         requests, guard = Requests(access), self._settings.guard
-        cluster = ActingCluster(store, observer, events)
+        self.leadership = leadership
+        cluster = ActingCluster(store, observer, events, leadership)
         self.standing = LiveStanding(self.leadership, store, Heartbeat(requests))
         ground = Ground(
             store=store,
@@ -70,15 +73,6 @@ class Acting:
             )
         )
         return cluster
-
-    def wait_to_lead(self, say: Callable[[str], None]) -> None:
-        """Stand by until the lease is ours; a rival is named once."""
-        said = ""
-        while not self.leadership.is_held:
-            if self.leadership.rival and self.leadership.sentence.split("(")[0] != said:
-                said = self.leadership.sentence.split("(")[0]
-                say(f"Standing by. {self.leadership.sentence}")
-            time.sleep(0.1)
 
     def require_janitor(self) -> None:
         """No fresh heartbeat, no enforcing."""

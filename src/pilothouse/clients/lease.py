@@ -16,6 +16,7 @@ import asyncio
 import os
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -74,6 +75,8 @@ class Leadership:
         self._seen: Lease | None = None
         self._seen_at = float("-inf")  # when the record last changed, by our clock
         self._renewed = float("-inf")
+        self._answered = clock()
+        self._asked = threading.Event()
 
     @property
     def is_held(self) -> bool:
@@ -85,6 +88,12 @@ class Leadership:
         """Who else holds the lease now; empty when nobody does or nobody could say."""
         spec = self._spec
         return spec.holder_identity if not self._is_ours and not self._is_over(spec) else ""
+
+    @property
+    def silence_seconds(self) -> float:
+        """Since the API server last answered from its own store. A server that lost its store goes
+        on serving watches from memory, and only this tells that they have gone stale."""
+        return self._clock() - self._answered
 
     @property
     def epoch(self) -> int:
@@ -102,27 +111,35 @@ class Leadership:
             return f"The lease {where} is ours ({self.identity})."
         return f"Nobody is known to hold the lease {where}: {self.problem or 'it is free'}"
 
+    def wait(self, seconds: float) -> bool:
+        """Until the first answer, or so long; False: nobody has answered."""
+        return self._asked.wait(seconds)
+
     async def run(self, api: Server) -> None:
         """Take the lease when it is free, renew it while it is ours, give it back at the end."""
         try:
             while True:
                 await self.attempt(api)
+                self._asked.set()
                 await self._sleep(RETRY_SECONDS)
         finally:
             await self._release(api)
 
     async def attempt(self, api: Server) -> None:
         """One try; a failure is kept in ``problem`` and the next try comes soon."""
+        began = self._clock()
         try:
             if not self._is_ours:
                 await self._look(api)
             if self._is_ours or self._is_over(self._spec):
                 await self._take(api)
-            self.problem = ""
+            self.problem, self._answered = "", began
         except ConflictError:
             self._forget()  # somebody was quicker; look again
+            self._answered = began
         except NotFoundError:
             self._forget()
+            self._answered = began
             self.problem = (
                 f"there is no namespace {self.namespace}. Make it with: "
                 "kubectl apply -f deploy/manifests/observer-rbac.yaml"

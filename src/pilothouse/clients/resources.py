@@ -226,10 +226,25 @@ class Target(Trimmed, frozen=True, kw_only=True):
     name: str = ""
 
 
+class MetricTarget(Trimmed, frozen=True, kw_only=True):
+    average_utilization: int | None = None  # percent of requests
+
+
+class ResourceMetric(Trimmed, frozen=True, kw_only=True):
+    name: str = ""
+    target: MetricTarget = MetricTarget()
+
+
+class MetricSpec(Trimmed, frozen=True, kw_only=True):
+    type: str = ""
+    resource: ResourceMetric | None = None
+
+
 class AutoscalerSpec(Trimmed, frozen=True, kw_only=True):
     scale_target_ref: Target = Target()
     min_replicas: int = 1
     max_replicas: int = 1
+    metrics: tuple[MetricSpec, ...] = ()
 
 
 class AutoscalerStatus(Trimmed, frozen=True, kw_only=True):
@@ -345,8 +360,32 @@ class Ticket(Trimmed, frozen=True, kw_only=True):
     status: TicketStatus = TicketStatus()
 
 
+class NodeClaimStatus(Trimmed, frozen=True, kw_only=True):
+    node_name: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class NodeClaim(Trimmed, frozen=True, kw_only=True):
+    """A node that Karpenter has asked for."""
+
+    metadata: Meta = Meta()
+    status: NodeClaimStatus = NodeClaimStatus()
+
+
 T = TypeVar(
-    "T", Node, Pod, Workload, Autoscaler, Budget, Quota, Namespace, Event, Lease, ConfigMap, Ticket
+    "T",
+    Node,
+    Pod,
+    Workload,
+    Autoscaler,
+    Budget,
+    Quota,
+    Namespace,
+    Event,
+    Lease,
+    NodeClaim,
+    ConfigMap,
+    Ticket,
 )
 
 
@@ -362,6 +401,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     path: str  # "/api/v1/pods"
     type: type[Trimmed]
     api_group: str = ""
+    discovery: str = ""  # asked first; where it is not served, neither is this
 
 
 KINDS = (
@@ -392,6 +432,13 @@ KINDS = (
         path="/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases",
         type=Lease,
         api_group="coordination.k8s.io",
+    ),
+    Kind(
+        name="nodeclaims",
+        path="/apis/karpenter.sh/v1/nodeclaims",
+        type=NodeClaim,
+        api_group="karpenter.sh",
+        discovery="/apis/karpenter.sh/v1",
     ),
 )
 

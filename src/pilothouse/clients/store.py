@@ -28,6 +28,7 @@ from pilothouse.clients.resources import (
     Lease,
     Namespace,
     Node,
+    NodeClaim,
     Pod,
     Quota,
     Ticket,
@@ -35,6 +36,7 @@ from pilothouse.clients.resources import (
 )
 from pilothouse.errors import ClusterUnreachable, NotPermitted
 
+FAREWELL_SECONDS = 0.25  # connections say goodbye in turns of the event loop after they are closed
 Job = Callable[[Api], Coroutine[Any, Any, None]]
 
 
@@ -82,8 +84,12 @@ class Store:
         except BaseException as error:  # handed to the reader, who raises it
             self._failure = error
         finally:
-            self._loop.run_until_complete(self._api.close())
+            self._loop.run_until_complete(self._leave())
             self._loop.close()
+
+    async def _leave(self) -> None:
+        await self._api.close()
+        await asyncio.sleep(FAREWELL_SECONDS)
 
     async def _everything(self) -> None:
         await self._api.get("/version")
@@ -135,6 +141,9 @@ class Store:
 
     def leases(self) -> list[Lease]:
         return self._of("leases")
+
+    def claims(self) -> list[NodeClaim]:
+        return self._of("nodeclaims")
 
     def tickets(self) -> list[Ticket]:
         return self._of("tickets")

@@ -260,7 +260,9 @@ class Lab:
         self.start(monitoring.kube_state_metrics(site))
         if planned.prometheus:
             self.start(monitoring.targets(site))
-            self.start(monitoring.prometheus(site, list(workers)))
+            few = planned.fake_nodes if planned.fake_nodes <= CROWD else 0
+            names = [fake.name_of(number + 1) for number in range(few)]
+            self.start(monitoring.prometheus(site, list(workers), names))
 
     def _fake_nodes(self, count: int) -> None:
         # One process for all of them: a kubectl each would take minutes.

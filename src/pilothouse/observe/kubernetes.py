@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -32,15 +33,22 @@ from pilothouse.domain import (
     Phase,
     PodTable,
     Power,
+    Reaction,
+    Reading,
     Snapshot,
     Source,
+    Trouble,
     WorkloadKind,
     WorkloadTable,
     ZoneTable,
 )
-from pilothouse.observe import pending
+from pilothouse.observe import autoscaling, pending
+from pilothouse.observe.autoscaling import Scalers
+from pilothouse.observe.figures import FiguresPoll
 from pilothouse.observe.pending import Wait
 from pilothouse.observe.pods import PodFacts, facts, is_finished
+from pilothouse.observe.reactions import Reactions
+from pilothouse.observe.troubles import troubles
 from pilothouse.observe.usage import UsagePoll
 from pilothouse.observe.workloads import Owned, alone, owner_uid, owners
 
@@ -53,6 +61,10 @@ POWERS = {
 }
 NO_SAMPLE_SECONDS = 3600  # age shown for usage that was never measured
 QUOTA_SECONDS = 60.0
+GROWTH_SECONDS, GROWTH_FROM_SECONDS = 60.0, 8.0  # memory growth is told from so much history
+LATENCY = "latency"
+STORE = "cluster store"  # etcd, as seen through the API server
+SILENT_SECONDS = 6.0  # three renewals of our lease: watches may be served from memory alone
 # 80 W idle, 120 W for the processor, 60 W for memory: a formula, labelled modelled.
 IDLE_WATTS, CPU_WATTS, MEMORY_WATTS = 80, 120, 60
 
@@ -64,6 +76,21 @@ class _Memory:
     restarts: int = 0
     oom_kills: int = 0
     peak_mib: int = 0
+    held: deque[tuple[float, int]] = field(default_factory=deque)  # when, MiB; the last minute
+
+    @property
+    def growth_mib_per_minute(self) -> int:
+        if len(self.held) < 2 or self.held[-1][0] - self.held[0][0] < GROWTH_FROM_SECONDS:
+            return 0
+        (begin, low), (end, high) = self.held[0], self.held[-1]
+        return round(60 * (high - low) / (end - begin))
+
+    def take(self, sample: Sample) -> None:
+        self.peak_mib = max(self.peak_mib, sample.memory_mib)
+        if not self.held or sample.at > self.held[-1][0]:
+            self.held.append((sample.at, sample.memory_mib))
+        while self.held[-1][0] - self.held[0][0] > GROWTH_SECONDS:
+            self.held.popleft()
 
 
 @dataclass(slots=True)
@@ -75,11 +102,14 @@ class Observer:
     cluster: str
     namespaces: tuple[str, ...] = ("*",)  # patterns of what is looked at
     now: Callable[[], float] = time.time
+    figures: FiguresPoll | None = None  # where there is a Prometheus
+    silence: Callable[[], float] = lambda: 0.0  # since the API server answered from its store
     waits: list[Wait] = field(default_factory=list)  # of the last snapshot
     _rows: dict[str, PodFacts] = field(default_factory=dict)
     _memories: dict[str, _Memory] = field(default_factory=dict)
     _uids: dict[str, int] = field(default_factory=dict)
     _epoch: float = 0.0
+    _reactions: Reactions = field(default_factory=Reactions)
 
     def clock_seconds(self) -> int:
         return int(self.now() - self._start())
@@ -120,16 +150,72 @@ class Observer:
         known = [self._facts(pod) for pod in pods]
         self._classify(pods, now)
         pod_table = self._pods(pods, known, above, work_rows, node_rows, usage, now)
-        return Snapshot(
+        scalers = autoscaling.by_target(self.store.autoscalers())
+        snapshot = Snapshot(
             cluster=self.cluster,
             taken_seconds=self.clock_seconds(),
             nodes=self._nodes(nodes, usage, now),
             pods=_lost(pod_table, nodes),
-            workloads=self._workloads(works, space_rows, pod_table, known),
+            workloads=self._workloads(works, space_rows, pod_table, known, scalers),
             namespaces=self._namespaces(spaces),
             zones=_zones(nodes),
             sources=self._sources(nodes, usage, now),
+            scalers=autoscaling.shown(scalers, space_rows),
+            claims=autoscaling.claims(self.store.claims(), self._start()),
+            readings=self._readings(now),
         )
+        return replace(
+            snapshot,
+            troubles=self._troubles(snapshot, pods, works, above),
+            reactions=self._react(snapshot, works, scalers, nodes),
+        )
+
+    def _readings(self, now: float) -> tuple[Reading, ...]:
+        if self.figures is None:
+            return ()
+        return tuple(
+            Reading(
+                name=name,
+                node=node,
+                thousandths=round(1000 * value),
+                age_seconds=_seconds(now - at),
+            )
+            for (node, name), (at, value) in sorted(self.figures.latest.readings.items())
+        )
+
+    def _troubles(
+        self,
+        snapshot: Snapshot,
+        pods: Sequence[Pod],
+        works: Sequence[tuple[str, Owned]],
+        above: Mapping[str, str],
+    ) -> tuple[Trouble, ...]:
+        names = {uid: owned.meta.name for uid, owned in works}
+        spaces = {owned.meta.namespace for _, owned in works}
+        owners = {
+            (p.metadata.namespace, p.metadata.name): names.get(owner_uid(p, above), "")
+            for p in pods
+        }
+        waits = [
+            (wait, owners.get((wait.namespace, wait.name), wait.name))
+            for wait in self.waits
+            if wait.namespace in spaces
+        ]
+        growth = _ints(self._memories[p.metadata.uid].growth_mib_per_minute for p in pods)
+        stolen = self.figures.latest.stolen_permille if self.figures else {}
+        return troubles(snapshot, waits, growth, stolen)
+
+    def _react(
+        self,
+        snapshot: Snapshot,
+        works: Sequence[tuple[str, Owned]],
+        scalers: Scalers,
+        nodes: Sequence[Node],
+    ) -> tuple[Reaction, ...]:
+        start = self._start()
+        born = [autoscaling.since(n.metadata, start) for n in nodes if _is_ready(n)]
+        sights = autoscaling.sights(works, snapshot.workloads, scalers)
+        return tuple(self._reactions.look(snapshot.taken_seconds, sights, born))
 
     def _is_watched(self, name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in self.namespaces)
@@ -161,7 +247,8 @@ class Observer:
             pending.classify(p, scaling) for p in pods if p.metadata.deletion_timestamp is None
         ]
         self.waits = [w for w in found if w is not None]
-        self.waits += pending.quota_waits(events, now, QUOTA_SECONDS)
+        sets = (*self.store.workloads("replicasets"), *self.store.workloads("statefulsets"))
+        self.waits += pending.quota_waits(events, sets, now, QUOTA_SECONDS)
 
     # Tables
 
@@ -191,7 +278,7 @@ class Observer:
             phase=_ints(f.phase for f in known),
             pending_cause=_ints(
                 causes.get((p.metadata.namespace, p.metadata.name), 0)
-                if f.phase == Phase.PENDING
+                if f.phase in (Phase.PENDING, Phase.FAILED)
                 else 0
                 for p, f in zip(pods, known, strict=True)
             ),
@@ -216,8 +303,9 @@ class Observer:
         if row.restarts > memory.restarts:
             memory.oom_kills += int(row.last_oom)
             memory.restarts, memory.peak_mib = row.restarts, 0
+            memory.held.clear()
         if sample is not None:
-            memory.peak_mib = max(memory.peak_mib, sample.memory_mib)
+            memory.take(sample)
         return memory
 
     def _forget(self, alive: set[str]) -> None:
@@ -240,6 +328,7 @@ class Observer:
         used = _ints(s.cpu_millicores if s else 0 for s in samples)
         held = _ints(s.memory_mib if s else 0 for s in samples)
         lags = self._heartbeat_lags(now)
+        errors = self.figures.latest.errors_per_minute if self.figures else {}
         ready = _ints(int(_is_ready(n)) for n in nodes)
         return NodeTable(
             uid=_longs(self.uid_of(n.metadata) for n in nodes),
@@ -259,7 +348,7 @@ class Observer:
                 permille(n.metadata.annotations.get(FREQUENCY_KEY, "")) for n in nodes
             ),
             latency_ms=np.zeros(len(nodes), dtype=np.int32),
-            errors_per_minute=np.zeros(len(nodes), dtype=np.int32),
+            errors_per_minute=_ints(errors.get(n.metadata.name, 0) for n in nodes),
             heartbeat_lag_ms=_ints(lags.get(n.metadata.name, 0) for n in nodes),
             power_watts=_watts(used, cpu, held, memory, ready),
             age_seconds=_ints(_age(s, now) for s in samples),
@@ -280,16 +369,13 @@ class Observer:
         space_rows: Mapping[str, int],
         pods: PodTable,
         known: Sequence[PodFacts],
+        scalers: Scalers,
     ) -> WorkloadTable:
         count = len(works)
         running = np.bincount(pods.workload[pods.phase == Phase.RUNNING], minlength=count)
         wanted = np.bincount(pods.workload, minlength=count)
         used = np.bincount(pods.workload, weights=pods.cpu_used_millicores, minlength=count)
         asked = np.bincount(pods.workload, weights=pods.cpu_request_millicores, minlength=count)
-        scaled = {
-            (a.metadata.namespace, a.spec.scale_target_ref.kind, a.spec.scale_target_ref.name): a
-            for a in self.store.autoscalers()
-        }
         floors = _floors(self.store.budgets())
         owned = [o for _, o in works]
         # Kinds without a replica count of their own are as large as the pods they have.
@@ -298,10 +384,14 @@ class Observer:
             for i, o in enumerate(owned)
         ]
         declared = self.store.declared_replicas()
-        rivals = [scaled.get((o.meta.namespace, o.kind, o.meta.name)) for o in owned]
+        rivals = [autoscaling.scaler_of(o, scalers) for o in owned]
         minimum = [_floor(o, floors) for o in owned]
         objective = [_objective(o.meta) for o in owned]
-        short = [int(running[i]) < minimum[i] for i in range(count)]
+        measured = self.figures.latest.latency_ms if self.figures else {}
+        latency = [measured.get((o.meta.namespace, o.meta.name), 0) for o in owned]
+        broken = [
+            int(running[i]) < minimum[i] or 0 < objective[i] < latency[i] for i in range(count)
+        ]
         return WorkloadTable(
             uid=_longs(self.uid_of(o.meta) for o in owned),
             names=_names(o.meta.name for o in owned),
@@ -318,12 +408,12 @@ class Observer:
             min_available=_ints(minimum),
             autoscaled=_ints(int(a is not None) for a in rivals),
             replicas_floor=_ints(a.spec.min_replicas if a else 0 for a in rivals),
-            latency_ms=np.zeros(count, dtype=np.int32),
+            latency_ms=_ints(latency),
             latency_objective_ms=_ints(objective),
             load_permille=_ints(
                 int(1000 * u / a) if a else 0 for u, a in zip(used, asked, strict=True)
             ),
-            in_violation=_ints(map(int, short)),
+            in_violation=_ints(map(int, broken)),
         )
 
     def _namespaces(self, spaces: Sequence[Any]) -> NamespaceTable:
@@ -347,7 +437,8 @@ class Observer:
             Source(
                 name=h.name,
                 age_seconds=_seconds(h.age_seconds),
-                completeness_permille=1000 if h.synced else 0,
+                # While a watch is broken changes pass us by, however young the last proof is.
+                completeness_permille=1000 if h.synced and not h.problem else 0,
             )
             for h in health
         ]
@@ -356,7 +447,20 @@ class Observer:
         share = 1000 * len(ages) // len(answered) if answered else 1000
         oldest = max(ages, default=float(NO_SAMPLE_SECONDS)) if answered else 0.0
         metrics = Source(name="metrics", age_seconds=_seconds(oldest), completeness_permille=share)
-        return (*found, metrics)
+        silence = self.silence()
+        store = Source(
+            name=STORE,
+            age_seconds=_seconds(silence),
+            completeness_permille=0 if silence > SILENT_SECONDS else 1000,
+        )
+        named = [store, metrics]
+        if usage.nodes:  # who told us, and how long ago the last time
+            newest = min(ages, default=float(NO_SAMPLE_SECONDS))
+            named.append(replace(metrics, name=usage.source, age_seconds=_seconds(newest)))
+        if self.figures is not None and self.figures.latest.at:
+            age = _seconds(now - self.figures.latest.at)
+            named.append(Source(name=LATENCY, age_seconds=age, completeness_permille=1000))
+        return (*found, *named)
 
 
 def _lost(pods: PodTable, nodes: Sequence[Node]) -> PodTable:
