@@ -89,6 +89,7 @@ DEFAULTS = {
         },
         "protected_priority": 1000000,
     },
+    "act": {"stepwise": False, "power_hook": ""},
     "score": {
         "settle_seconds": 300,
         "forks": True,

@@ -22,8 +22,10 @@ from pilothouse.cli import (
     control,
     evaluate,
     explain,
+    janitor,
     journal,
     lab,
+    nodeagent,
     reactions,
     scenarios,
     sim,
@@ -55,6 +57,9 @@ app.command("halt")(control.halt)
 app.command("resume")(control.resume)
 app.command("mode")(control.mode)
 app.command("approve")(control.approve)
+app.command("janitor")(janitor.janitor)
+app.command("restore")(janitor.restore)
+app.command("node-agent")(nodeagent.node_agent)
 app.command("scenarios")(scenarios.scenarios)
 app.add_typer(config.app, name="config")
 app.add_typer(sim.app, name="sim")

@@ -235,6 +235,18 @@ class ModeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ActSettings:
+    """How actions reach the cluster."""
+
+    stepwise: bool = False
+    """On a live cluster (where it is always on) a drain is carried on by single evictions, and a
+    new replica is kept off a node by a taint. The simulator does both by itself."""
+    power_hook: str = ""
+    """Command, or http(s) address, that turns machines off and on; without one a node that sleeps
+    is empty and closed, and its machine goes on running."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalSettings:
     """The record."""
 
@@ -350,6 +362,7 @@ class Settings:
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
     referee: RefereeSettings = field(default_factory=RefereeSettings)
     guard: GuardSettings = field(default_factory=GuardSettings)
+    act: ActSettings = field(default_factory=ActSettings)
     score: ScoreSettings = field(default_factory=ScoreSettings)
     observe: ObserveSettings = field(default_factory=ObserveSettings)
     journal: JournalSettings = field(default_factory=JournalSettings)
