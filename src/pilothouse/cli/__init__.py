@@ -23,7 +23,9 @@ from pilothouse.cli import (
     explain,
     journal,
     lab,
+    probe,
     scenarios,
+    scorer,
     sim,
     traces,
     train,
@@ -53,6 +55,8 @@ app.command("resume")(control.resume)
 app.command("mode")(control.mode)
 app.command("approve")(control.approve)
 app.command("scenarios")(scenarios.scenarios)
+app.command("scorer")(scorer.scorer)
+app.command("probe")(probe.probe)
 app.add_typer(config.app, name="config")
 app.add_typer(sim.app, name="sim")
 app.add_typer(lab.app, name="lab")
