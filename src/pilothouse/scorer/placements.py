@@ -94,7 +94,9 @@ def with_reasons(item: Any, policy: Policy | None) -> Any:
     if len(names) > 1:
         rival = 1 + int(np.argmax(q[1:]))
         found = flip(policy.network, features[0], pooled, float(q[rival]))
-        if found is not None and q[0] > q[rival]:
+        if q[0] > q[rival] and found is None:
+            reasons["flip"] = f"no latency or CPU share of {names[0]} alone would have changed it"
+        elif q[0] > q[rival] and found is not None:
             consequence = f"{names[rival]} would have been chosen"
             reasons["flip"] = flip_sentence(found, names[0], consequence)
     return item | {"reasons": reasons}
