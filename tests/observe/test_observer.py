@@ -358,3 +358,20 @@ def test_shadow_charges_for_failed_pods_by_the_second(store: Any, poll: UsagePol
     now[0] += 3600  # nobody looked; what happened meanwhile is not known
     cluster.observe()
     assert cluster.toll().failed_pod_seconds == 70
+
+
+def test_watches_served_from_memory_alone_do_not_pass_for_current(
+    store: Any, poll: UsagePoll
+) -> None:
+    silent = [2.0]
+    observer = Observer(
+        store=store, usage=poll, cluster="lab", now=NOW.timestamp, silence=lambda: silent[0]
+    )
+
+    def told() -> tuple[int, int]:
+        found = next(s for s in observer.observe().sources if s.name == "cluster store")
+        return found.age_seconds, found.completeness_permille
+
+    assert told() == (2, 1000)
+    silent[0] = 9.0
+    assert told() == (9, 0)

@@ -17,6 +17,7 @@ import typer
 
 from pilothouse.cli import (
     artifacts,
+    compare,
     config,
     control,
     evaluate,
@@ -24,6 +25,7 @@ from pilothouse.cli import (
     journal,
     lab,
     probe,
+    reactions,
     scenarios,
     scorer,
     sim,
@@ -48,6 +50,7 @@ app = typer.Typer(
 # Every command, in the order of the help; each lives in the module it is named for.
 app.command("up")(up.up)
 app.command("explain")(explain.explain)
+app.command("reactions")(reactions.reactions)
 app.command("replay")(journal.replay)
 app.command("verify")(journal.verify)
 app.command("halt")(control.halt)
@@ -64,6 +67,7 @@ app.add_typer(traces.app, name="traces")
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(train.app, name="train")
 app.add_typer(evaluate.app, name="evaluate")
+app.add_typer(compare.app, name="compare")
 app.add_typer(tune.app, name="tune")
 
 
@@ -112,7 +116,9 @@ def _fail(message: str, code: int) -> int:
         import traceback
 
         traceback.print_exc()
-    print(f"pilothouse: {' '.join(message.split())}", file=sys.stderr)
+    from pilothouse.cli.output import plain
+
+    print(f"pilothouse: {' '.join(plain(message).split())}", file=sys.stderr)
     return code
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pilothouse.cli.output import AsJson, JournalOption, print_json
+from pilothouse.cli.output import AsJson, JournalOption, plain, print_json
 
 
 def explain(
@@ -30,13 +30,13 @@ def explain(
     if placements.is_about_a_pod(which):
         found = placements.find([journal] if journal else _journals(), which)
         if found is not None:
-            print_json(found) if as_json else typer.echo(placements.text(found))
+            print_json(found) if as_json else typer.echo(plain(placements.text(found)))
             return
     account = account_of(JournalReader(journal or latest_journal()), which)
     if as_json:
         print_json(msgspec.to_builtins(account))
     else:
-        typer.echo(text(account))
+        typer.echo(plain(text(account)))
 
 
 def _journals() -> list[Path]:

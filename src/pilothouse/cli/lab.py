@@ -82,12 +82,18 @@ def build(
     scheduler: Annotated[
         bool, typer.Option("--scheduler", help="Also build the learned scheduler.")
     ] = False,
+    helm: Annotated[
+        bool, typer.Option("--helm", help="Only helm, which renders and tests our chart.")
+    ] = False,
 ) -> None:
     """Only build the parts, or take them from a folder."""
-    lab = _lab()
+    from pilothouse.lab.build import obtain
+    from pilothouse.lab.part import HELM, PARTS, SCHEDULER
+
+    whole = (*PARTS, SCHEDULER) if scheduler else PARTS
+    cache, parts = _lab().layout.binaries, (HELM,) if helm else whole
     with _building() as progress:
-        also = ("scheduler",) if scheduler else ()
-        made = lab.build(given=binaries, progress=progress, also=also)
+        made = obtain(cache, given=binaries, progress=progress, parts=parts)
     print_table([(name, origin) for name, origin in sorted(made.origin.items())])
 
 

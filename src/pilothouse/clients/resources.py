@@ -203,10 +203,25 @@ class Target(Trimmed, frozen=True, kw_only=True):
     name: str = ""
 
 
+class MetricTarget(Trimmed, frozen=True, kw_only=True):
+    average_utilization: int | None = None  # percent of requests
+
+
+class ResourceMetric(Trimmed, frozen=True, kw_only=True):
+    name: str = ""
+    target: MetricTarget = MetricTarget()
+
+
+class MetricSpec(Trimmed, frozen=True, kw_only=True):
+    type: str = ""
+    resource: ResourceMetric | None = None
+
+
 class AutoscalerSpec(Trimmed, frozen=True, kw_only=True):
     scale_target_ref: Target = Target()
     min_replicas: int = 1
     max_replicas: int = 1
+    metrics: tuple[MetricSpec, ...] = ()
 
 
 class AutoscalerStatus(Trimmed, frozen=True, kw_only=True):
@@ -279,18 +294,33 @@ class Event(Trimmed, frozen=True, kw_only=True):
 
 
 class LeaseSpec(Trimmed, frozen=True, kw_only=True):
+    holder_identity: str = ""
+    acquire_time: datetime | None = None
     renew_time: datetime | None = None
     lease_duration_seconds: int = 40
+    lease_transitions: int = 0
 
 
 class Lease(Trimmed, frozen=True, kw_only=True):
-    """A node's heartbeat."""
+    """A node's heartbeat, or our own place at the helm."""
 
     metadata: Meta = Meta()
     spec: LeaseSpec = LeaseSpec()
 
 
-T = TypeVar("T", Node, Pod, Workload, Autoscaler, Budget, Quota, Namespace, Event, Lease)
+class NodeClaimStatus(Trimmed, frozen=True, kw_only=True):
+    node_name: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class NodeClaim(Trimmed, frozen=True, kw_only=True):
+    """A node that Karpenter has asked for."""
+
+    metadata: Meta = Meta()
+    status: NodeClaimStatus = NodeClaimStatus()
+
+
+T = TypeVar("T", Node, Pod, Workload, Autoscaler, Budget, Quota, Namespace, Event, Lease, NodeClaim)
 
 
 class ListMeta(Trimmed, frozen=True, kw_only=True):
@@ -305,6 +335,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     path: str  # "/api/v1/pods"
     type: type[Trimmed]
     api_group: str = ""
+    discovery: str = ""  # asked first; where it is not served, neither is this
 
 
 KINDS = (
@@ -335,5 +366,12 @@ KINDS = (
         path="/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases",
         type=Lease,
         api_group="coordination.k8s.io",
+    ),
+    Kind(
+        name="nodeclaims",
+        path="/apis/karpenter.sh/v1/nodeclaims",
+        type=NodeClaim,
+        api_group="karpenter.sh",
+        discovery="/apis/karpenter.sh/v1",
     ),
 )

@@ -26,12 +26,14 @@ from pilothouse.clients.resources import (
     Lease,
     Namespace,
     Node,
+    NodeClaim,
     Pod,
     Quota,
     Workload,
 )
 from pilothouse.errors import ClusterUnreachable, NotPermitted
 
+FAREWELL_SECONDS = 0.25  # connections say goodbye in turns of the event loop after they are closed
 Job = Callable[[Api], Coroutine[Any, Any, None]]
 
 
@@ -53,12 +55,14 @@ class Store:
         self._jobs.append(job)
 
     def open(self, *, wait_seconds: float = 30.0) -> None:
-        """Start, and wait until every cache has listed once."""
+        """Start, and wait until every cache has listed once; so long as pages come, we wait."""
         self._thread.start()
-        deadline = time.monotonic() + wait_seconds
+        deadline, pages = time.monotonic() + wait_seconds, 0
         while late := [h for h in self.health() if not h.synced]:
             if refused := [h.problem for h in late if h.refused]:
                 raise NotPermitted(" ".join(refused))
+            if (arrived := sum(cache.pages for cache in self._caches.values())) > pages:
+                deadline, pages = time.monotonic() + wait_seconds, arrived
             if time.monotonic() > deadline:
                 raise ClusterUnreachable(self._why_not_synced(wait_seconds))
             time.sleep(0.02)
@@ -79,8 +83,12 @@ class Store:
         except BaseException as error:  # handed to the reader, who raises it
             self._failure = error
         finally:
-            self._loop.run_until_complete(self._api.close())
+            self._loop.run_until_complete(self._leave())
             self._loop.close()
+
+    async def _leave(self) -> None:
+        await self._api.close()
+        await asyncio.sleep(FAREWELL_SECONDS)
 
     async def _everything(self) -> None:
         await self._api.get("/version")
@@ -132,3 +140,6 @@ class Store:
 
     def leases(self) -> list[Lease]:
         return self._of("leases")
+
+    def claims(self) -> list[NodeClaim]:
+        return self._of("nodeclaims")

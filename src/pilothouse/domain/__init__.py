@@ -12,6 +12,7 @@ from pilothouse.domain.forecast import (
     RiskTable,
     horizon_column,
 )
+from pilothouse.domain.observed import Cause, Claim, Reaction, Reading, Scaler, Trouble
 from pilothouse.domain.outcome import Receipt, Result, Reward, Status, Toll
 from pilothouse.domain.proposal import (
     ADMISSION_KINDS,
@@ -49,6 +50,8 @@ __all__ = [
     "Abstention",
     "Action",
     "ActionKind",
+    "Cause",
+    "Claim",
     "Decision",
     "DemandTable",
     "Driver",
@@ -65,16 +68,20 @@ __all__ = [
     "PodTable",
     "Power",
     "Proposal",
+    "Reaction",
+    "Reading",
     "Receipt",
     "Ref",
     "Result",
     "Reward",
     "RiskTable",
     "Ruling",
+    "Scaler",
     "Snapshot",
     "Source",
     "Status",
     "Toll",
+    "Trouble",
     "Verb",
     "Verdict",
     "WorkloadKind",

@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,15 +47,13 @@ def obtain(
     *,
     given: Path | None = None,
     progress: Progress = _silent,
-    also: Collection[str] = (),
+    parts: Sequence[Part] = PARTS,
 ) -> Binaries:
-    """Every binary, from the cache, from ``given`` or built now; optional ones named ``also``."""
+    """Every binary, from the cache, from ``given`` or built now."""
     cache.mkdir(parents=True, exist_ok=True)
     manifest = _read_manifest(cache)
     go = ""
-    for part in PARTS:
-        if part.optional and part.module not in also:
-            continue
+    for part in parts:
         taken = _take(part, given, cache, manifest) if given and part.released else False
         if taken:
             continue

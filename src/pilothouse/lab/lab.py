@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +48,7 @@ from pilothouse.lab.layout import (
     Worker,
 )
 from pilothouse.lab.ledger import Grouped, Ledger, Opened, Planned, Ready, Started, locked
+from pilothouse.lab.part import PARTS, SCHEDULER, Part
 from pilothouse.lab.reaper import Leftovers
 
 Say = Callable[[str], None]
@@ -118,12 +119,12 @@ class Lab:
         *,
         given: Path | None = None,
         progress: Progress | None = None,
-        also: Collection[str] = (),
+        parts: Sequence[Part] = PARTS,
     ) -> Binaries:
-        """Make sure that every binary is there; optional parts are named ``also``."""
+        """Make sure that every binary is there."""
         if progress is None:
-            return obtain(self.layout.binaries, given=given, also=also)
-        return obtain(self.layout.binaries, given=given, progress=progress, also=also)
+            return obtain(self.layout.binaries, given=given, parts=parts)
+        return obtain(self.layout.binaries, given=given, progress=progress, parts=parts)
 
     def up(self, wish: Wish, *, say: Say = _quiet, progress: Progress | None = None) -> None:
         """Bring a lab up; one that is up already and whole is left alone."""
@@ -133,8 +134,8 @@ class Lab:
             if self._is_up(wish):
                 say("up already")
                 return
-            also = ("scheduler",) if wish.scheduler == "pilothouse" else ()
-            binaries = self.build(given=wish.binaries, progress=progress, also=also)
+            parts = (*PARTS, SCHEDULER) if wish.scheduler == "pilothouse" else PARTS
+            binaries = self.build(given=wish.binaries, progress=progress, parts=parts)
             with self._undone_on_failure():
                 self._make(wish, binaries, say)
 
@@ -299,7 +300,9 @@ class Lab:
         self.start(monitoring.kube_state_metrics(site))
         if planned.prometheus:
             self.start(monitoring.targets(site))
-            self.start(monitoring.prometheus(site, list(workers)))
+            few = planned.fake_nodes if planned.fake_nodes <= CROWD else 0
+            names = [fake.name_of(number + 1) for number in range(few)]
+            self.start(monitoring.prometheus(site, list(workers), names))
 
     def _fake_nodes(self, count: int) -> None:
         # One process for all of them: a kubectl each would take minutes.

@@ -22,7 +22,9 @@ from pilothouse.lab.placement import journal, token_file
 from pilothouse.testing.placement import near_and_few
 
 NAMESPACE = "placement"
-LIMITS = {"latencySoftConstraint": "20", "latencyHardConstraint": "30"}
+# Five times the usual 20 and 30 ms: a machine full of other work adds tens of milliseconds.
+LIMITS = {"latencySoftConstraint": "100", "latencyHardConstraint": "150"}
+NEAR, FAR = 5.0, 400.0
 Eventually = Callable[..., Any]
 
 
@@ -93,39 +95,47 @@ def ask(lab: Lab, method: str, path: str, body: Any = None) -> Any:
     return json.loads(content) if content else None
 
 
-def put_at(lab: Lab, eventually: Eventually, **milliseconds: float) -> None:
-    """Set distances and wait until scheduler and scorer have seen them."""
-    wanted = {name.replace("_", "-"): ms for name, ms in milliseconds.items()}
+def put_at(lab: Lab, eventually: Eventually, near: str) -> None:
+    """Put one worker near the user and the others far; wait until the scheduler has seen it."""
+    wanted = {name: NEAR if name == near else FAR for name in ("worker-1", "worker-2", "worker-3")}
     lab.set_latency(wanted)
 
     def seen() -> bool:
         found = ask(lab, "GET", "/v1/table")["latency"].get("", {})
-        return all(ms <= found.get(name, -1) <= ms + 15 for name, ms in wanted.items())
+        return len(found) == 3 and all(
+            (found[name] < 80) if ms == NEAR else (found[name] >= FAR)
+            for name, ms in wanted.items()
+        )
 
     eventually(seen, seconds=90)
-    # The plugin asks for the table every second.
-    version = ask(lab, "GET", "/v1/table")["serial"]
-    eventually(lambda: table_of_plugin(lab, eventually) or version, seconds=10)
+    wait_for_refreshes(lab, eventually)
 
 
-def table_of_plugin(lab: Lab, eventually: Eventually) -> bool:
-    threading.Event().wait(2.5)
-    return True
+def wait_for_refreshes(lab: Lab, eventually: Eventually) -> None:
+    """Until the plugin has asked for the table twice more, whatever it was answered."""
+    before = refreshes(lab)
+    eventually(lambda: refreshes(lab) >= before + 2, seconds=60)
+
+
+def refreshes(lab: Lab) -> float:
+    lines = metrics_of_scheduler(lab).splitlines()
+    counted = [ln for ln in lines if ln.startswith("pilothouse_scheduler_refreshes_total{")]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in counted)
 
 
 def test_the_load_follows_latency_and_every_placement_is_explained(
     lab: Lab, eventually: Eventually
 ) -> None:
-    put_at(lab, eventually, worker_1=5, worker_2=60, worker_3=60)
+    put_at(lab, eventually, "worker-1")
     before = [place(lab, eventually, f"before-{i}") for i in range(4)]
     assert before == ["worker-1"] * 4, "one node, and the near one"
 
-    put_at(lab, eventually, worker_1=80, worker_2=5, worker_3=60)
+    put_at(lab, eventually, "worker-2")
     after = [place(lab, eventually, f"after-{i}") for i in range(4)]
     assert after[3] == "worker-2"
     assert after.count("worker-2") >= 3, f"within 3 placements: {after}"
 
-    put_at(lab, eventually, worker_1=80, worker_2=80, worker_3=5)
+    put_at(lab, eventually, "worker-3")
     again = [place(lab, eventually, f"again-{i}") for i in range(4)]
     assert again[3] == "worker-3"
 
@@ -145,14 +155,14 @@ def test_the_load_follows_latency_and_every_placement_is_explained(
 def test_a_suggestion_published_for_one_pod_moves_that_pod(
     lab: Lab, eventually: Eventually
 ) -> None:
-    put_at(lab, eventually, worker_1=5, worker_2=60, worker_3=60)
+    put_at(lab, eventually, "worker-1")
     gated = a_pod("suggested")
     gated["spec"]["schedulingGates"] = [{"name": "pilothouse.dev/wait"}]
     lab.kubectl("create", "-f", "-", text=json.dumps(gated))
     scores = {"worker-3": 100, "worker-1": 0, "worker-2": 0}
     uid = uid_of(lab, "suggested")
     ask(lab, "PUT", f"/v1/suggestions/{uid}", {"scores": scores, "ttl_seconds": 120})
-    table_of_plugin(lab, eventually)
+    wait_for_refreshes(lab, eventually)
     lab.kubectl(
         "patch", "pod", "suggested", "-n", NAMESPACE, "--type=json",
         "-p", '[{"op": "remove", "path": "/spec/schedulingGates"}]',
@@ -271,7 +281,7 @@ def test_whatever_becomes_of_the_scorer_every_pod_is_placed(
     }
     for name, behave in behaviors.items():
         with an_impostor(port, behave):
-            table_of_plugin(lab, eventually)
+            wait_for_refreshes(lab, eventually)
             assert place(lab, eventually, f"scorer-{name}")
     lab.restart("scorer")
     eventually(lambda: ask_quietly(lab), seconds=60)
