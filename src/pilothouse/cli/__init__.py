@@ -26,8 +26,10 @@ from pilothouse.cli import (
     journal,
     lab,
     nodeagent,
+    probe,
     reactions,
     scenarios,
+    scorer,
     sim,
     traces,
     train,
@@ -61,6 +63,8 @@ app.command("janitor")(janitor.janitor)
 app.command("restore")(janitor.restore)
 app.command("node-agent")(nodeagent.node_agent)
 app.command("scenarios")(scenarios.scenarios)
+app.command("scorer")(scorer.scorer)
+app.command("probe")(probe.probe)
 app.add_typer(config.app, name="config")
 app.add_typer(sim.app, name="sim")
 app.add_typer(lab.app, name="lab")
