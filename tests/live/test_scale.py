@@ -48,7 +48,7 @@ def test_limits_hold_while_pods_change(
     busy = is_busy()
     found = measure(crowd, observer_kubeconfig, tmp_path, seconds=SECONDS)
     assert found.marks_lost == 0
-    assert found.marks > 20
+    assert found.marks > 5, "the witness hardly looked"
     assert found.cpu_cores <= 1
     assert found.memory_peak_mib <= 512
     if not (busy or is_busy()):
