@@ -33,14 +33,15 @@ from pilothouse.domain import (
     Write,
 )
 from pilothouse.domain.reference import ObjectKind
-from pilothouse.guard import JANITOR, Active, Guard, Ledger, Sent, refuse
-from pilothouse.propose.registry import Janitor, Registration
+from pilothouse.guard import JANITOR, STEWARD, Active, Guard, Ledger, Sent, refuse
+from pilothouse.propose.registry import Janitor, Registration, Steward
 from pilothouse.settings import Settings
 
 DECISION_ID_LENGTH = 12
 LIFETIME = "seconds"  # payload key: how long the proposer wants its action to last at most
 MOST_ANSWERS = 10_000  # an agent that never stops answering is cut off here
 BUILT_IN_JANITOR = Registration(Janitor(), 0, Janitor.title)
+BUILT_IN_STEWARD = Registration(Steward(), 5, Steward.title)
 
 Watch = Callable[[str], AbstractContextManager[None]]  # entered by the name of a step
 
@@ -91,6 +92,8 @@ def decide(
     _seal(inputs.snapshot, inputs.forecast)
     if all(agent.name != JANITOR for agent in agents):
         agents = (BUILT_IN_JANITOR, *agents)  # whoever else is heard, what expired is taken back
+    if settings.act.stepwise:
+        agents = (BUILT_IN_STEWARD, *(a for a in agents if a.name != STEWARD))
     slate = _gather(inputs, agents, guard, settings, ledger, watch)
     pairs = zip(slate.sent, slate.plans, strict=True)
     modes = [_mode(guard, each, plan, inputs) for each, plan in pairs]
@@ -180,6 +183,14 @@ def _ask(
             plans += [planner.restore(active.inverse) for active in restores]
             verdicts += [None] * len(restores)
             sent += [Sent(agent, p) for p in answers]
+            continue
+        if agent.name == STEWARD:  # never asked, whoever goes by that name
+            for active, node, to_sleep in ledger.under_way(now) if settings.act.stepwise else ():
+                plan = planner.carry_on(node, to_sleep=to_sleep)
+                if not plan.impossible:
+                    sent.append(Sent(agent, _carry_on(agent, active, node, plan, now)))
+                    plans.append(plan)
+                    verdicts.append(None)
             continue
         heard, judged = _hear(agent, inputs, guard)
         sent += heard
@@ -303,6 +314,29 @@ def _restore(janitor: Registration, active: Active, now: int) -> Proposal:
     )
 
 
+def _carry_on(steward: Registration, active: Active, node: Ref, plan: Plan, now: int) -> Proposal:
+    sleeps = not plan.disturbs
+    kind = ActionKind.POWER_STATE if sleeps else ActionKind.MIGRATE
+    rest = "is empty and sleeps" if sleeps else f"has {plan.disturbs} pods that move next"
+    return Proposal(
+        agent=steward.name,
+        label=f"{steward.title}:{kind.value}",
+        kind=kind,
+        target=node,
+        payload={
+            "carries_on": active.action,
+            "agent": active.agent,
+            LIFETIME: active.expires - now,
+        },
+        score=1.0,
+        priority=0,
+        evidence=(),
+        reason=f"{active.agent} {active.kind.value} {active.target.short} goes on: "
+        f"{node.short} {rest}",
+        expires_seconds=now,
+    )
+
+
 # Choosing.
 
 
@@ -385,7 +419,7 @@ def _actions(
             Action(
                 id=action_id,
                 proposal=index,
-                agent=slate.sent[index].sender.name,
+                agent=_on_behalf_of(slate.sent[index]),
                 kind=proposal.kind,
                 target=proposal.target,
                 writes=_with_intents(plan.writes, action_id),
@@ -397,6 +431,13 @@ def _actions(
             )
         )
     return tuple(actions)
+
+
+def _on_behalf_of(each: Sent) -> str:
+    """Whose action it is: the steward acts for the agent that began."""
+    if each.sender.name == STEWARD:
+        return str(each.proposal.payload.get("agent", STEWARD))
+    return each.sender.name
 
 
 def _lifetime(proposal: Proposal, settings: Settings) -> int | None:

@@ -114,6 +114,8 @@ class FakeStore:
     def __init__(self) -> None:
         replicaset = Owner(kind="ReplicaSet", name="cart-1", uid="uid-cart-1", controller=True)
         deployment = Owner(kind="Deployment", name="cart", uid="uid-cart", controller=True)
+        self.held: dict[str, str] = {}
+        self.declared: dict[str, int] = {}
         self.things: dict[str, list[Any]] = {
             "namespaces": [
                 Namespace(metadata=a_meta("kube-system", age=1000, namespace="")),
@@ -158,6 +160,12 @@ class FakeStore:
 
     def autoscalers(self) -> list[Any]:
         return list(self.things.get("autoscalers", []))
+
+    def gates(self) -> dict[str, str]:
+        return self.held
+
+    def declared_replicas(self) -> dict[str, int]:
+        return self.declared
 
     def health(self) -> list[Health]:
         return [

@@ -27,6 +27,7 @@ DEFAULTS = {
         "replicate_risk": 0.83,
         "migrate_risk": 0.7,
         "throttle_risk": 0.5,
+        "hold_seconds": 1800,
         "demand_share": 1.0,
         "wake_share": 0.8,
         "step_back_queue": 80,
@@ -88,6 +89,7 @@ DEFAULTS = {
         },
         "protected_priority": 1000000,
     },
+    "act": {"stepwise": False, "power_hook": ""},
     "score": {
         "settle_seconds": 300,
         "forks": True,

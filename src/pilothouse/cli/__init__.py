@@ -22,10 +22,14 @@ from pilothouse.cli import (
     control,
     evaluate,
     explain,
+    janitor,
     journal,
     lab,
+    nodeagent,
+    probe,
     reactions,
     scenarios,
+    scorer,
     sim,
     traces,
     train,
@@ -55,7 +59,12 @@ app.command("halt")(control.halt)
 app.command("resume")(control.resume)
 app.command("mode")(control.mode)
 app.command("approve")(control.approve)
+app.command("janitor")(janitor.janitor)
+app.command("restore")(janitor.restore)
+app.command("node-agent")(nodeagent.node_agent)
 app.command("scenarios")(scenarios.scenarios)
+app.command("scorer")(scorer.scorer)
+app.command("probe")(probe.probe)
 app.add_typer(config.app, name="config")
 app.add_typer(sim.app, name="sim")
 app.add_typer(lab.app, name="lab")

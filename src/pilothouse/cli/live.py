@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pilothouse.cli.enforce import Acting
     from pilothouse.clients import Access, Store
     from pilothouse.clients.lease import Leadership
     from pilothouse.domain import Snapshot
@@ -34,6 +35,7 @@ def live_settings(settings: Settings, cluster: str) -> Settings:
             "run.scenario": LIVE,
             "modes.default": "shadow",
             "score.forks": False,
+            "act.stepwise": True,
         },
         source="--kubeconfig",
     )
@@ -50,13 +52,15 @@ def open_cluster(
     namespaces: str,
     prometheus: str | None,
     observe: ObserveSettings | None = None,
+    acting: Acting | None = None,
 ) -> tuple[str, ShadowCluster]:
-    """Connect and wait for the first complete look."""
+    """Connect and wait for the first complete look; ``acting`` brings what writing needs."""
     _require_client()
     from pilothouse.clients import Store, from_kubeconfig
     from pilothouse.clients.events import EventWriter
     from pilothouse.clients.lease import Leadership
     from pilothouse.clients.prometheus import Prometheus
+    from pilothouse.clients.resources import KINDS
     from pilothouse.errors import InvalidSetting
     from pilothouse.observe import FiguresPoll, Observer, ShadowCluster, UsagePoll
     from pilothouse.settings import ObserveSettings
@@ -70,7 +74,7 @@ def open_cluster(
         )
     access = from_kubeconfig(kubeconfig)
     told = Prometheus(url) if url else None  # a bad address is said before anything is started
-    store = Store(access)
+    store = Store(access, kinds=acting.kinds if acting else KINDS)
     poll = UsagePoll(_usage_source(settings, url, access, store))
     figures = FiguresPoll(told, settings, store.nodes) if told else None
     events, leadership = EventWriter("pilothouse"), Leadership()
@@ -94,6 +98,8 @@ def open_cluster(
         figures=figures,
         silence=lambda: leadership.silence_seconds,
     )
+    if acting:
+        return name, acting.cluster(access, store, observer, events, leadership)
     return name, ShadowCluster(store, observer, events, leadership)
 
 

@@ -29,7 +29,7 @@ def risk(
         list[Path] | None, typer.Option(help="Journals of your own runs; repeatable.")
     ] = None,
     name: Annotated[str, typer.Option(help="Of the forecaster.")] = "risk",
-    seeds: Annotated[int, typer.Option(min=2, help="Simulated runs per scenario.")] = 6,
+    seeds: Annotated[int, typer.Option(min=2, help="Simulated runs per scenario.")] = 3,
     cycles: Annotated[int, typer.Option(min=60, help="Length of a simulated run.")] = 300,
     as_json: AsJson = False,
 ) -> None:

@@ -18,6 +18,7 @@ from pilothouse.cli.output import AsJson, plain
 from pilothouse.errors import UserError
 
 if TYPE_CHECKING:
+    from pilothouse.cli.enforce import Acting
     from pilothouse.cli.page import Page
     from pilothouse.domain import Snapshot
     from pilothouse.journal import Stage
@@ -68,6 +69,10 @@ def up(
     prometheus: Annotated[
         str | None, typer.Option(help="URL to take usage from; metrics.k8s.io if none.")
     ] = None,
+    enforce: Annotated[
+        str | None,
+        typer.Option(help="Agents that may act on the live cluster: safety,admission."),
+    ] = None,
     exercise: Annotated[
         str | None, typer.Option(help="Put the lab under this scenario's stimuli meanwhile.")
     ] = None,
@@ -107,8 +112,12 @@ def up(
     live = Live()
     if kubeconfig is not None:
         _refuse_both(scenario, sim)
-        live = _look_at(kubeconfig, namespaces, prometheus, settings, exercise, pace, as_json)
+        live = _look_at(
+            kubeconfig, namespaces, prometheus, settings, exercise, pace, enforce, as_json
+        )
         settings, cluster = live.settings or settings, live.cluster
+    elif enforce is not None:
+        raise UserError("--enforce is for a live cluster. Name it: --kubeconfig FILE.")
     elif exercise is not None:
         raise UserError("--exercise needs a live lab to exercise. Give --kubeconfig FILE.")
     known = settings.run.scenario if kubeconfig is None else f"live-{settings.run.cluster}"
@@ -125,6 +134,25 @@ def up(
         as_json=as_json,
         prepared=prepared,
     )
+
+
+def _acting(settings: Settings) -> Acting:
+    from pilothouse.cli.enforce import Acting
+
+    return Acting(settings)
+
+
+def _take_the_helm(acting: Acting, settings: Settings, names: str, cluster: Backend) -> Settings:
+    """Lead, and be looked after; without either nothing is enforced."""
+    from pilothouse.cli.enforce import enforcing
+
+    try:
+        settings = enforcing(settings, names)
+        acting.require_janitor()
+    except BaseException:
+        cluster.close()
+        raise
+    return settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +175,7 @@ def _look_at(
     settings: Settings,
     exercise: str | None,
     pace: float,
+    enforce: str | None,
     as_json: bool,
 ) -> Live:
     from pilothouse.cli.live import history, live_settings, open_cluster, stand_by
@@ -158,8 +187,13 @@ def _look_at(
 
         load(exercise)
         lab_behind(kubeconfig)
+    acting = _acting(settings) if enforce is not None else None
     name, cluster = open_cluster(
-        kubeconfig, namespaces=namespaces, prometheus=prometheus, observe=settings.observe
+        kubeconfig,
+        namespaces=namespaces,
+        prometheus=prometheus,
+        observe=settings.observe,
+        acting=acting,
     )
     past, words = history(cluster, settings.observe, prometheus)
     typer.echo(f"History  {words}", err=as_json)
@@ -180,8 +214,11 @@ def _look_at(
             cluster.exerciser = exerciser.stimuli
             yield
 
+    chosen = live_settings(settings, name)
+    if acting is not None and enforce is not None:
+        chosen = _take_the_helm(acting, chosen, enforce, cluster)
     return Live(
-        settings=live_settings(settings, name),
+        settings=chosen,
         cluster=cluster,
         watchers=(lambda report: cluster.comment(report.turn.decision),),
         before_each=partial(stand_by, cluster.leadership, tell),

@@ -17,10 +17,12 @@ from typing import Any
 from pilothouse.clients.access import Access
 from pilothouse.clients.api import Api
 from pilothouse.clients.cache import Cache, Health
+from pilothouse.clients.keys import GATES
 from pilothouse.clients.resources import (
     KINDS,
     Autoscaler,
     Budget,
+    ConfigMap,
     Event,
     Kind,
     Lease,
@@ -29,6 +31,7 @@ from pilothouse.clients.resources import (
     NodeClaim,
     Pod,
     Quota,
+    Ticket,
     Workload,
 )
 from pilothouse.errors import ClusterUnreachable, NotPermitted
@@ -143,3 +146,25 @@ class Store:
 
     def claims(self) -> list[NodeClaim]:
         return self._of("nodeclaims")
+
+    def tickets(self) -> list[Ticket]:
+        return self._of("tickets")
+
+    def configuration(self, name: str) -> dict[str, str]:
+        """The lines of one of our own ConfigMaps; empty where it is not there."""
+        found: list[ConfigMap] = self._of("configmaps")
+        return next((c.data for c in found if c.metadata.name == name), {})
+
+    def gates(self) -> dict[str, str]:
+        """Namespaces whose new pods are held, deprioritized or rejected because of us."""
+        return self.configuration(GATES)
+
+    def declared_replicas(self) -> dict[str, int]:
+        """What owners had declared, by uid, where an action of ours is in force."""
+        return {
+            step.uid: step.value
+            for ticket in self.tickets()
+            if not ticket.status.phase
+            for step in ticket.spec.undo
+            if step.verb == "scale"
+        }

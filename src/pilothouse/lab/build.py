@@ -132,8 +132,9 @@ def _go_version() -> str:
 
 def _key(part: Part, go: str) -> str:
     digest = hashlib.sha256(f"{go} {part.ldflags} {part.packages}".encode())
-    for path in sorted(part.folder.iterdir()):
-        digest.update(path.name.encode() + path.read_bytes())
+    for path in sorted(part.folder.rglob("*")):
+        if path.is_file() and not path.name.endswith(("_test.go", ".md")):
+            digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -8,7 +8,6 @@ repeated, the same for every observer.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pilothouse.clients.identity import row_uid
+from pilothouse.clients.keys import FREQUENCY_KEY, POWER_KEY, permille
 from pilothouse.clients.metrics import Sample, Usage
+from pilothouse.clients.protection import MANAGED, is_system
 from pilothouse.clients.quantity import mebibytes, millicores
 from pilothouse.clients.resources import Budget, Meta, Node
 from pilothouse.clients.store import Store
@@ -52,8 +54,11 @@ from pilothouse.observe.workloads import Owned, alone, owner_uid, owners
 
 ZONE = "topology.kubernetes.io/zone"
 OBJECTIVE = "pilothouse.dev/latency-objective-ms"
-MANAGED = "pilothouse.dev/managed"
-PROTECTED = ("kube-*", "pilothouse-system")
+POWERS = {
+    "draining": Power.DRAINING,
+    "draining-to-sleep": Power.DRAINING,
+    "asleep": Power.ASLEEP,
+}
 NO_SAMPLE_SECONDS = 3600  # age shown for usage that was never measured
 QUOTA_SECONDS = 60.0
 LATENCY = "latency"
@@ -102,9 +107,9 @@ class Observer:
         now = self.now()
         usage = self._credible(now)
         spaces = [n for n in self.store.namespaces() if self._is_watched(n.metadata.name)]
-        spaces.sort(key=lambda n: self._uid(n.metadata))
+        spaces.sort(key=lambda n: self.uid_of(n.metadata))
         space_rows = {n.metadata.name: i for i, n in enumerate(spaces)}
-        nodes = sorted(self.store.nodes(), key=lambda n: self._uid(n.metadata))
+        nodes = sorted(self.store.nodes(), key=lambda n: self.uid_of(n.metadata))
         node_rows = {n.metadata.name: i for i, n in enumerate(nodes)}
         roll = self._roll
         roll.update(self.store.pods())
@@ -113,7 +118,7 @@ class Observer:
         owned, above = self._owners()
         self._adopt(slots, owned, above, space_rows)
         works = [o for o in owned.items() if o[1].meta.namespace in space_rows]
-        works.sort(key=lambda o: self._uid(o[1].meta))
+        works.sort(key=lambda o: self.uid_of(o[1].meta))
         work_rows = {uid: i for i, (uid, _) in enumerate(works)}
         waits = self._classify(slots, now)
         pod_table = self._pods(slots, waits, above, work_rows, node_rows, now)
@@ -210,7 +215,8 @@ class Observer:
     def _is_watched(self, name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in self.namespaces)
 
-    def _uid(self, meta: Meta) -> int:
+    def uid_of(self, meta: Meta) -> int:
+        """The row's uid of an object."""
         known = self._uids.get(meta.uid)
         if known is None:
             known = self._uids[meta.uid] = self._number(meta)
@@ -218,10 +224,7 @@ class Observer:
 
     def _number(self, meta: Meta) -> int:
         made = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
-        # Before the cluster's start cannot be; the mask keeps a lying clock from overflowing.
-        seconds = max(int(made - self._start()), 0) & 0x7FFF_FFFF
-        digest = hashlib.blake2b(meta.uid.encode(), digest_size=4).digest()
-        return (seconds << 32) | int.from_bytes(digest)
+        return row_uid(meta.uid, made, self._start())
 
     def _owners(self) -> tuple[dict[str, Owned], dict[str, str]]:
         of = self.store.workloads
@@ -312,7 +315,7 @@ class Observer:
         errors = self.figures.latest.errors_per_minute if self.figures else {}
         ready = _ints(int(_is_ready(n)) for n in nodes)
         return NodeTable(
-            uid=_longs(self._uid(n.metadata) for n in nodes),
+            uid=_longs(self.uid_of(n.metadata) for n in nodes),
             names=_names(n.metadata.name for n in nodes),
             zone=_ints(zones[n.metadata.labels.get(ZONE, "")] for n in nodes),
             cpu_capacity_millicores=cpu,
@@ -324,8 +327,10 @@ class Observer:
             pods=pods,
             ready=ready,
             tainted=_ints(int(_keeps_off(n)) for n in nodes),
-            power=np.where(ready == 1, int(Power.AWAKE), int(Power.DEAD)).astype(np.int32),
-            frequency_permille=np.full(len(nodes), 1000, dtype=np.int32),
+            power=_ints(int(_power(n)) for n in nodes),
+            frequency_permille=_ints(
+                permille(n.metadata.annotations.get(FREQUENCY_KEY, "")) for n in nodes
+            ),
             latency_ms=np.zeros(len(nodes), dtype=np.int32),
             errors_per_minute=_ints(errors.get(n.metadata.name, 0) for n in nodes),
             heartbeat_lag_ms=_ints(lags.get(n.metadata.name, 0) for n in nodes),
@@ -362,6 +367,7 @@ class Observer:
             int(wanted[i]) if o.kind in ("DaemonSet", "Pod") else o.desired
             for i, o in enumerate(owned)
         ]
+        declared = self.store.declared_replicas()
         rivals = [autoscaling.scaler_of(o, scalers) for o in owned]
         minimum = [_floor(o, floors) for o in owned]
         objective = [_objective(o.meta) for o in owned]
@@ -371,14 +377,16 @@ class Observer:
             int(running[i]) < minimum[i] or 0 < objective[i] < latency[i] for i in range(count)
         ]
         return WorkloadTable(
-            uid=_longs(self._uid(o.meta) for o in owned),
+            uid=_longs(self.uid_of(o.meta) for o in owned),
             names=_names(o.meta.name for o in owned),
             namespace=_ints(space_rows[o.meta.namespace] for o in owned),
             kind=_ints(
                 int(WorkloadKind.BATCH if o.kind == "Job" else WorkloadKind.SERVICE) for o in owned
             ),
             priority=_priorities(count, pods, self._roll["priority"][slots]),
-            replicas_baseline=_ints(desired),
+            replicas_baseline=_ints(
+                declared.get(o.meta.uid, d) for o, d in zip(owned, desired, strict=True)
+            ),
             replicas_desired=_ints(desired),
             replicas_ready=running.astype(np.int32),
             min_available=_ints(minimum),
@@ -394,16 +402,17 @@ class Observer:
 
     def _namespaces(self, spaces: Sequence[Any]) -> NamespaceTable:
         metas: list[Meta] = [n.metadata for n in spaces]
-        protected = [any(fnmatchcase(m.name, p) for p in PROTECTED) for m in metas]
+        protected = [is_system(m.name) for m in metas]
+        gates = self.store.gates()
         return NamespaceTable(
-            uid=_longs(self._uid(m) for m in metas),
+            uid=_longs(self.uid_of(m) for m in metas),
             names=_names(m.name for m in metas),
             managed=_ints(
                 int(m.labels.get(MANAGED) == "true" and not kept)
                 for m, kept in zip(metas, protected, strict=True)
             ),
             protected=_ints(map(int, protected)),
-            gate=np.full(len(metas), int(Gate.OPEN), dtype=np.int32),
+            gate=_ints(int(_gate(gates.get(m.name, ""))) for m in metas),
         )
 
     def _sources(self, nodes: Sequence[Node], usage: Usage, now: float) -> tuple[Source, ...]:
@@ -448,6 +457,20 @@ def _lost(pods: PodTable, nodes: Sequence[Node]) -> PodTable:
 
 def _is_ready(node: Node) -> bool:
     return any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
+
+
+def _power(node: Node) -> Power:
+    """What we were told to make of it, and whether it answers at all."""
+    ours = POWERS.get(node.metadata.annotations.get(POWER_KEY, ""))
+    if ours is Power.ASLEEP:
+        return ours
+    if not _is_ready(node):
+        return Power.DEAD
+    return ours or Power.AWAKE
+
+
+def _gate(word: str) -> Gate:
+    return Gate[word.upper()] if word.upper() in Gate.__members__ else Gate.OPEN
 
 
 def _keeps_off(node: Node) -> bool:

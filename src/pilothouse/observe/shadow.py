@@ -18,7 +18,7 @@ import numpy as np
 from pilothouse.clients.events import EventWriter
 from pilothouse.clients.lease import Leadership
 from pilothouse.clients.store import Store
-from pilothouse.domain import Decision, Phase, Receipt, Snapshot, Status, Toll, Write
+from pilothouse.domain import Action, Decision, Phase, Receipt, Snapshot, Status, Toll, Write
 from pilothouse.errors import InternalError
 from pilothouse.observe.kubernetes import Observer
 from pilothouse.observe.pending import Wait
@@ -93,6 +93,9 @@ class ShadowCluster:
             energy_cost_micros=cost,
             carbon_grams=carbon,
         )
+
+    def begin(self, action: Action) -> str:
+        return ""
 
     def execute(self, write: Write, agent: str) -> Receipt:
         return Receipt(

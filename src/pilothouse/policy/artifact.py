@@ -65,6 +65,7 @@ class Policy:
 
     card: Card
     network: Network
+    weights: bytes  # the safetensors file, for whoever has to pass it on
 
     @property
     def version(self) -> str:
@@ -103,7 +104,8 @@ def decode(card: bytes, weights: bytes, what: str) -> Policy:
             f"its card is about weights with the hash {described.weights_sha256[:12]}, "
             f"but these have {found[:12]}",
         )
-    return Policy(card=described, network=_network(described, tensors, what))
+    network = _network(described, tensors, what)
+    return Policy(card=described, network=network, weights=weights)
 
 
 def shipped_names() -> tuple[str, ...]:

@@ -41,7 +41,10 @@ class Network:
         if valid is None:
             valid = np.ones(features.shape[:-1], np.bool_)
         encoded = self.encode(features)
-        pooled = pool(encoded, valid)
+        return self.judge(encoded, pool(encoded, valid))
+
+    def judge(self, encoded: Floats, pooled: Floats) -> Floats:
+        """Q values (..., nodes) of encodings in a cluster that pools to ``pooled``."""
         first, *rest = self.head
         width = encoded.shape[-1]
         # The pooled part is the same for all nodes of a row: multiply it once, not once per node.

@@ -53,6 +53,17 @@ class Janitor:
         return ()
 
 
+class Steward:
+    """Carries on what was begun: the next evictions of a drain, and the sleep after the last. It
+    has no wishes of its own: the ledger says what is under way."""
+
+    name = "steward"
+    title = "Steward"
+
+    def propose(self, snapshot: Snapshot, forecast: Forecast) -> Sequence[Proposal]:
+        return ()
+
+
 def refuse_twins(agents: Sequence[Registration]) -> None:
     """Two agents under one name would share modes and budgets, and nobody could tell them apart."""
     names = [agent.name for agent in agents]

@@ -87,6 +87,9 @@ class SafetySettings:
     """From this risk on the node's pods are moved off it while it still answers."""
     throttle_risk: Share = 0.50
     """From this risk on the largest users of the node are slowed; easily taken back."""
+    hold_seconds: Seconds = 1_800
+    """How long a node that was moved off is kept empty. Only a few nodes may be empty at a time, so
+    a calibrated forecaster, which can be asked again, ships a shorter one."""
     demand_share: Annotated[float, Between(0.1, 2)] = 1.0
     """Share of a workload's or the cluster's capacity that p95 demand may reach before a replica
     or a sleeping node is asked for."""
@@ -232,6 +235,18 @@ class ModeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ActSettings:
+    """How actions reach the cluster."""
+
+    stepwise: bool = False
+    """On a live cluster (where it is always on) a drain is carried on by single evictions, and a
+    new replica is kept off a node by a taint. The simulator does both by itself."""
+    power_hook: str = ""
+    """Command, or http(s) address, that turns machines off and on; without one a node that sleeps
+    is empty and closed, and its machine goes on running."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalSettings:
     """The record."""
 
@@ -347,6 +362,7 @@ class Settings:
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
     referee: RefereeSettings = field(default_factory=RefereeSettings)
     guard: GuardSettings = field(default_factory=GuardSettings)
+    act: ActSettings = field(default_factory=ActSettings)
     score: ScoreSettings = field(default_factory=ScoreSettings)
     observe: ObserveSettings = field(default_factory=ObserveSettings)
     journal: JournalSettings = field(default_factory=JournalSettings)

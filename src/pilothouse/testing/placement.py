@@ -48,6 +48,29 @@ def random_policy(folder: Path, seed: int = 0, *, name: str = "fixture") -> Poli
     return policy.read(folder / name)
 
 
+def near_and_few(folder: Path, *, name: str = "near-and-few") -> Policy:
+    """Weights set by hand: keep within the limits first, then fill nodes that are active.
+
+    For tests that need a policy whose choice a reader can work out.
+    """
+    shape = Shape(encoder=(len(FEATURES), 16, 16), head=(48, 16, 1))
+    tensors = {k: np.zeros_like(v) for k, v in random_tensors(0, shape).items()}
+    wishes = {
+        "latency_over_soft": -8.0,
+        "latency_over_hard": -16.0,
+        "active": 1.0,
+        "cpu_requested_share": 0.5,
+    }
+    for place, (feature, weight) in enumerate(wishes.items()):
+        tensors["encoder.0.weight"][FEATURES.index(feature), place] = 1.0
+        tensors["encoder.1.weight"][place, place] = 1.0
+        tensors["head.0.weight"][place, place] = 1.0
+        tensors["head.1.weight"][place, 0] = weight
+    card = Card(policy=name, network=shape, reward={"name": "none: weights set by hand"})
+    policy.write(folder / name, card, tensors)
+    return policy.read(folder / name)
+
+
 def random_world(random: np.random.Generator, nodes: int) -> tuple[Nodes, Pods]:
     """A cluster in which no single feature decides, and a pod that may or may not have limits."""
     cpu = random.choice([2000, 4000, 8000, 16000], nodes)
