@@ -163,9 +163,22 @@ class Cache(Generic[T]):
                 await self._sleep(LONGEST_PAUSE_SECONDS)
 
     async def _list(self) -> None:
-        """A consistent list, page by page; swapped in whole, which takes care of deletions."""
+        """A consistent list, page by page; swapped in whole, which takes care of deletions.
+
+        Lists keep their distance from the *end* of the one before: one that waited for a server to
+        come back reaches it seconds after it began.
+        """
         await self._sleep(max(self._listed + RELIST_SECONDS - self._clock(), 0))
-        self._listed = self._clock()
+        began = self._clock()
+        try:
+            found, version = await self._pages()
+        finally:
+            self._listed = self._clock()
+        self._objects, self._version = found, version
+        self._lists += 1
+        self._proof = began
+
+    async def _pages(self) -> tuple[dict[str, T], str]:
         found: dict[str, T] = {}
         parameters: dict[str, str | int] = {"limit": PAGE}
         while True:
@@ -175,13 +188,9 @@ class Cache(Generic[T]):
                 found[item.metadata.uid] = item
             self.pages += 1
             if not page.metadata.continue_:
-                break
+                return found, page.metadata.resource_version
             parameters["continue"] = page.metadata.continue_
             await self._sleep(0)
-        self._objects = found
-        self._version = page.metadata.resource_version
-        self._lists += 1
-        self._proof = self._listed
 
     async def _watch(self) -> None:
         """One window; changes are applied as they come."""

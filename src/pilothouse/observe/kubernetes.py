@@ -85,6 +85,7 @@ class Observer:
     _sifted: tuple[Usage | None, Usage] = (None, Usage(source="", nodes={}, pods={}))
     _epoch: float = 0.0
     _reactions: Reactions = field(default_factory=Reactions)
+    _told: object = None  # the readings that a snapshot has shown already
 
     def __post_init__(self) -> None:
         self._roll = Roll(self._number)
@@ -143,8 +144,10 @@ class Observer:
         )
 
     def _readings(self, now: float) -> tuple[Reading, ...]:
-        if self.figures is None:
+        """Once for each answer: they come more slowly than looks, and every look is recorded."""
+        if self.figures is None or self.figures.latest.readings is self._told:
             return ()
+        self._told = self.figures.latest.readings
         return tuple(
             Reading(
                 name=name,
