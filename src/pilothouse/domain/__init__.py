@@ -14,6 +14,7 @@ from pilothouse.domain.forecast import (
     Shift,
     horizon_column,
 )
+from pilothouse.domain.observed import Cause, Claim, Reaction, Reading, Scaler, Trouble
 from pilothouse.domain.outcome import Receipt, Result, Reward, Status, Toll
 from pilothouse.domain.proposal import (
     ADMISSION_KINDS,
@@ -52,6 +53,8 @@ __all__ = [
     "Action",
     "ActionKind",
     "Attribution",
+    "Cause",
+    "Claim",
     "Decision",
     "DemandTable",
     "Driver",
@@ -68,17 +71,21 @@ __all__ = [
     "PodTable",
     "Power",
     "Proposal",
+    "Reaction",
+    "Reading",
     "Receipt",
     "Ref",
     "Result",
     "Reward",
     "RiskTable",
     "Ruling",
+    "Scaler",
     "Shift",
     "Snapshot",
     "Source",
     "Status",
     "Toll",
+    "Trouble",
     "Verb",
     "Verdict",
     "WorkloadKind",

@@ -13,12 +13,10 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from pilothouse.domain.snapshot import Ints, Uids
+from pilothouse.domain.snapshot import IF_ANY, Ints, Uids
 
 HORIZONS_SECONDS = (300, 900, 1800, 3600)
 Grid = NDArray[np.int32]  # (rows, horizons)
-# A field that came later: a record without it stays the very record it was, digest and all.
-ABSENT_WHEN_EMPTY = "absent when empty"
 
 
 class Driver(IntEnum):
@@ -103,9 +101,9 @@ class Forecast:
     node_demand: DemandTable
     workload_demand: DemandTable
     abstentions: tuple[Abstention, ...] = ()
-    # Only of rows at risk, and only where a forecaster learned; see ABSENT_WHEN_EMPTY.
-    attributions: tuple[Attribution, ...] = field(default=(), metadata={ABSENT_WHEN_EMPTY: True})
-    drift: tuple[Shift, ...] = field(default=(), metadata={ABSENT_WHEN_EMPTY: True})
+    # Only of rows at risk, and only where a forecaster learned; see IF_ANY.
+    attributions: tuple[Attribution, ...] = field(default=(), metadata=IF_ANY)
+    drift: tuple[Shift, ...] = field(default=(), metadata=IF_ANY)
 
     def attributed(self, scope: str, uid: int) -> tuple[Attribution, ...]:
         """What moved one row's risk, most first."""

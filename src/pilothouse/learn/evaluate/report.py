@@ -87,10 +87,36 @@ def _plots(curves: dict[str, Any]) -> list[str]:
         "lead_time": ("Lead time", "minutes before the failure", "share warned"),
     }
     out = []
-    for name, (x, y) in curves.items():
+    for name, curve in curves.items():
+        if isinstance(curve, dict):
+            out.append(_bars(_BARS.get(name, name), curve))
+            continue
         title, x_name, y_name = titles.get(name, (name, "", ""))
-        out.append(_svg(title, x_name, y_name, x, y, diagonal=name == "reliability"))
+        out.append(_svg(title, x_name, y_name, *curve, diagonal=name == "reliability"))
     return out
+
+
+_BARS = {"drift": "Drift (population stability; above 0.25 the feature has moved)"}
+MOST_BARS = 12
+
+
+def _bars(title: str, values: dict[str, float]) -> str:
+    """The largest values as bars, a line each."""
+    shown = sorted(values.items(), key=lambda item: -item[1])[:MOST_BARS]
+    top = max((value for _, value in shown), default=1.0) or 1.0
+    height = 28 + 18 * len(shown)
+    rows = "".join(
+        f'<text x="200" y="{40 + 18 * line}" text-anchor="end" font-size="12">'
+        f"{html.escape(name)}</text>"
+        f'<rect x="206" y="{29 + 18 * line}" width="{220 * max(value, 0) / top:.1f}" height="13" '
+        f'fill="#1a6"/><text x="{212 + 220 * max(value, 0) / top:.1f}" y="{40 + 18 * line}" '
+        f'font-size="11">{value:.3g}</text>'
+        for line, (name, value) in enumerate(shown)
+    )
+    return (
+        f'<svg width="500" height="{height + 12}" role="img" aria-label="{html.escape(title)}">'
+        f'<text x="0" y="16" font-weight="bold">{html.escape(title)}</text>{rows}</svg>'
+    )
 
 
 def _svg(
