@@ -11,7 +11,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from pilothouse.cli.enforce import Acting, enforcing
-from pilothouse.cli.live import live_settings, open_cluster, stand_by
+from pilothouse.cli.live import live_settings, open_cluster
 from pilothouse.domain import (
     Action,
     ActionKind,
@@ -78,7 +78,7 @@ class Helm:
         self.cluster = cluster
         self.name = name
         settings = enforcing(live_settings(settings, name), ",".join(RANKS))
-        stand_by(cluster.leadership, print)
+        self.acting.wait_to_lead(print)
         self.acting.require_janitor()
         self.agents = {agent: Scripted(agent) for agent in RANKS}
         registered = [Registration(a, RANKS[n], a.title) for n, a in self.agents.items()]
