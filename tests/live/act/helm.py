@@ -63,6 +63,7 @@ class Helm:
         *,
         settings: Settings | None = None,
         journal_type: type[Journal] = Journal,
+        strangers: Callable[[Settings], Sequence[Registration]] = lambda _settings: (),
         **overrides: Any,
     ) -> None:
         settings = settings or load(SHORT)
@@ -78,6 +79,9 @@ class Helm:
         self.cluster = cluster
         self.name = name
         settings = enforcing(live_settings(settings, name), ",".join(RANKS))
+        others = strangers(settings)
+        if others:  # everybody enforces, which no real cluster would be asked to bear
+            settings = with_overrides(settings, {"modes.default": "enforce"})
         self.acting.wait_to_lead(print)
         self.acting.require_janitor()
         self.agents = {agent: Scripted(agent) for agent in RANKS}
@@ -87,7 +91,7 @@ class Helm:
             settings=settings,
             journal=self.journal,
             cluster=cluster,
-            agents=[Registration(Janitor(), 0, "Janitor"), *registered],
+            agents=[Registration(Janitor(), 0, "Janitor"), *registered, *others],
         )
         self.turns: list[Report] = []
         self.folder = journal.parent
