@@ -114,6 +114,10 @@ test-live: install lab-packages ## Tests on a real Kubernetes on this machine; r
 	$(BIN)/pytest -q -m live tests/live --ignore=tests/live/placement $(ARGS)
 	$(BIN)/pytest -q -m live tests/live/placement $(ARGS)
 
+.PHONY: test-scheduler
+test-scheduler: ## Go tests of the scheduler; the first time they compile much of Kubernetes
+	cd scheduler && CGO_ENABLED=0 GOWORK=off GOFLAGS="-mod=readonly -trimpath" sh -c 'go vet ./... && go test ./...'
+
 .PHONY: lab-packages
 lab-packages:
 	@if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && ! dpkg -s $(LAB_PACKAGES) >/dev/null 2>&1; then \
