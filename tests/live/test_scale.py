@@ -36,24 +36,15 @@ def crowd(lab: Lab) -> Iterator[Crowd]:
         lab.kubectl("delete", "nodes", *names, "--wait=false")
 
 
-def is_busy() -> bool:
-    """More work than processors: wall times would measure the others."""
-    return os.getloadavg()[0] > 2 * (os.cpu_count() or 1)
-
-
 @patient
 def test_limits_hold_while_pods_change(
     crowd: Crowd, observer_kubeconfig: Path, tmp_path: Path
 ) -> None:
-    busy = is_busy()
     found = measure(crowd, observer_kubeconfig, tmp_path, seconds=SECONDS)
     assert found.marks_lost == 0
-    assert found.marks > 5, "the witness hardly looked"
-    assert found.cpu_cores <= 1
-    assert found.memory_peak_mib <= 512
-    if not (busy or is_busy()):
-        assert found.misses() == []
-        assert found.changes_per_second > 18
+    assert found.marks > 20, "the witness hardly looked"
+    assert found.misses() == []
+    assert found.changes_per_second > 18
 
 
 @patient
