@@ -37,7 +37,7 @@ from pilothouse.journal import (
 )
 from pilothouse.loop import Cluster, Loop, Turn
 from pilothouse.predict import Forecaster, forecaster_of, with_thresholds
-from pilothouse.propose.registry import Registration, default_agents
+from pilothouse.propose.registry import Registration, default_agents, refuse_twins
 from pilothouse.score import Scorer
 from pilothouse.score.selfcheck import Finding, SelfCheck, Stress
 from pilothouse.settings import Settings
@@ -77,7 +77,9 @@ class Runner:
         forecaster: Forecaster | None = None,
         agents: Sequence[Registration] | None = None,
         prepared: Sequence[Stage] = (),
+        history: Sequence[Snapshot] = (),
     ) -> None:
+        """``history`` is what the cluster was like before we looked; forecasts warm up on it."""
         settings = with_thresholds(settings)
         self.settings = settings
         self.journal = journal
@@ -85,6 +87,7 @@ class Runner:
         before = self._switch.end()  # of an older run, if this one is new; what comes now is for us
         self._forecaster = forecaster or forecaster_of(settings.forecast)
         self._agents = tuple(agents if agents is not None else default_agents(settings))
+        refuse_twins(self._agents)
         self._check = SelfCheck()
         self._seen: Snapshot | None = None
         self.stages = _stages(self._forecaster.name, prepared)
@@ -114,6 +117,9 @@ class Runner:
             journal.append(start, *self._place_among_controls(), *self.stages)
         else:
             self._take_up(resume, restart.recent_snapshots(cycles))
+        for snapshot in history:
+            if snapshot.taken_seconds > self._clock:
+                self._forecaster.predict(snapshot)
         self.cycle = (resume.cycle or 0) if resume else 0
 
     def cycles(self, count: int | None) -> Iterator[Report]:
@@ -300,8 +306,10 @@ def _settings_record(settings: Settings, forecaster: Forecaster, reason: str) ->
 
 
 def decisive(tree: dict[str, Any]) -> dict[str, Any]:
-    """The settings a decision depends on: not where the page is served or how fast we walk."""
-    kept = {key: value for key, value in tree.items() if key not in ("serve", "journal")}
+    """The settings a decision depends on: not where the page is served or how fast we walk, nor
+    where usage is asked for, because what was answered is in the snapshot."""
+    apart = ("serve", "journal", "observe")
+    kept = {key: value for key, value in tree.items() if key not in apart}
     kept["run"] = {k: v for k, v in tree["run"].items() if k != "interval_wall_seconds"}
     return kept
 

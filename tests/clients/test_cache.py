@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from pilothouse.clients.api import ExpiredError
+from pilothouse.clients.api import ExpiredError, NotFoundError
 from pilothouse.clients.cache import RELIST_SECONDS, Cache
 from pilothouse.clients.resources import KINDS, Pod
 from pilothouse.errors import ClusterUnreachable
@@ -175,3 +175,17 @@ def test_hostile_names_are_only_names() -> None:
     hostile = '<img src=x onerror=alert(1)>\x1b[31m"}'
     _, cache = play(a_list(5, hostile), [])
     assert names(cache) == [hostile]
+
+
+def test_resource_that_a_cluster_does_not_have_is_empty_and_no_fault() -> None:
+    claims = next(kind for kind in KINDS if kind.name == "nodeclaims")
+    missing = NotFoundError("404")
+    script = Script(missing, missing, b"{}", a_list(5, "claim"), [])
+    cache: Cache[Pod] = Cache(script, claims, clock=script.clock, sleep=script.sleep)  # type: ignore[arg-type]
+    with suppress(TheEndError):
+        asyncio.run(cache.run())
+    health = cache.health()
+    assert health.synced
+    assert not health.problem
+    assert [v.metadata.name for v in cache.values()] == ["claim"]
+    assert script.now >= 60  # asked again now and then, not in a hurry

@@ -245,6 +245,11 @@ def test_clocks_and_replicas_stay_inside_their_bounds() -> None:
     assert rule(judge(wish(ActionKind.REPLICATE, many.workload_ref(0)), many)) == "replica-factor"
 
 
+def test_workload_that_its_autoscaler_took_below_what_was_declared_may_grow_again() -> None:
+    shrunk = with_workload(calm(), 0, replicas_baseline=4, replicas_desired=2)
+    assert judge(wish(ActionKind.REPLICATE, shrunk.workload_ref(0)), shrunk) is None
+
+
 def test_moved_pods_must_fit_elsewhere() -> None:
     snapshot = calm()
     full = replace(

@@ -106,6 +106,10 @@ def test_one_bad_write_is_found(rule: str, one: Command):
     assert rule in rules(log_of(one))
 
 
+def test_growing_a_workload_that_is_below_what_was_declared_is_no_violation():
+    assert "replica-factor" not in rules(log_of(command(Verb.SCALE, "shop/cart", 3, 2)))
+
+
 def test_refused_write_is_no_violation():
     assert (
         rules(log_of(command(Verb.SCALE, "shop/cart", 99, 4, status=str(Status.REFUSED)))) == set()

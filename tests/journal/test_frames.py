@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilothouse.domain import Abstention, Forecast, NodeTable, Snapshot
+from pilothouse.domain import Abstention, Cause, Forecast, NodeTable, Scaler, Snapshot, Trouble
 from pilothouse.errors import InternalError, JournalCorrupt
 from pilothouse.journal import Frame, digest_of
+from pilothouse.journal.blocks import BlockReader
 from pilothouse.journal.frames import decode, encode, is_keyframe
 from pilothouse.testing.builders import (
     a_forecast,
@@ -193,3 +194,26 @@ def test_frames_stay_small_while_every_pod_moves(
 
     assert len(encode(before)) <= keyframe_bytes
     assert len(encode(after, before)) <= delta_bytes
+
+
+def live(snapshot: Snapshot) -> Snapshot:
+    trouble = Trouble(
+        cause=Cause.QUOTA, kind="workload", namespace="n", name="w", count=2, sentence="no"
+    )
+    scaler = Scaler(namespace="n", name="w", current=1, desired=2, minimum=1, maximum=3)
+    return replace(snapshot, troubles=(trouble,), scalers=(scaler,))
+
+
+def test_what_only_a_live_cluster_tells_comes_back_from_keyframe_and_delta() -> None:
+    plain = frame_of(a_snapshot())
+    rich = frame_of(live(a_snapshot()))
+    assert_same(decode(encode(rich)).snapshot, rich.snapshot)
+    assert_same(decode(encode(rich, plain), plain).snapshot, rich.snapshot)
+    assert_same(decode(encode(plain, rich), rich).snapshot, plain.snapshot)
+
+
+def test_record_without_it_is_byte_for_byte_what_it_was_before_there_was_such_a_thing() -> None:
+    frame = frame_of(a_snapshot())
+    facts = BlockReader(encode(frame)[1:]).head.facts
+    assert len(facts) == 3 + 4  # of the snapshot, of the forecast; nothing is appended
+    assert digest_of(live(frame.snapshot)) != digest_of(frame.snapshot)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,12 +66,30 @@ def play(lab: FakeLab, steps: list[Step]) -> Iterator[str]:
     return Exercise(lab, clock=lambda: now[0], sleep=sleep).run(steps)  # type: ignore[arg-type]
 
 
-def test_degraded_node_gets_everything_back() -> None:
+def test_degraded_node_loses_its_quota_step_by_step_and_gets_everything_back() -> None:
     lab = FakeLab()
-    said = list(play(lab, [a_step(StimulusKind.NODE_DEGRADATION)]))
-    assert "quarter of its quota" in said[0]
-    assert ("squeeze", "worker-2", "125") in lab.done
-    assert ("squeeze", "worker-2", "500") in lab.done
+    said = list(play(lab, [a_step(StimulusKind.NODE_DEGRADATION, duration=60)]))
+    assert "quota of worker-2 shrinks" in said[0]
+    quotas = [int(call[2]) for call in lab.done if call[0] == "squeeze"]
+    assert quotas[:-1] == sorted(quotas[:-1], reverse=True)
+    assert min(quotas) == 125
+    assert quotas[-1] == 500
+    signals = [call[2] for call in lab.done if call[0] == "signal"]
+    assert signals.count(str(signal.SIGSTOP)) > 5
+    assert signals[-1] == str(signal.SIGCONT)
+
+
+def test_rival_scales_up_and_down_for_as_long_as_it_lasts() -> None:
+    lab = FakeLab()
+    list(play(lab, [a_step(StimulusKind.RIVAL_CONTROLLER, magnitude=5, duration=20)]))
+    patches = [call[-1] for call in lab.done if call[:2] == ("kubectl", "patch")]
+    assert [json.loads(patch)["spec"]["replicas"] for patch in patches] == [1, 2, 1, 2]
+
+
+def test_flapping_load_is_really_switched_off_and_on() -> None:
+    (made,) = objects(a_step(StimulusKind.FLAPPING_LOAD), worker_millicores=500, workers=3)
+    arguments = made["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "--flap=10s" in arguments
 
 
 def test_stimulus_that_is_interrupted_is_taken_back() -> None:

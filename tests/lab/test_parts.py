@@ -92,7 +92,7 @@ def test_workers_share_no_address_bridge_or_cgroup() -> None:
 
 
 def test_prometheus_scrapes_every_worker_and_keeps_the_usual_names(site: Site) -> None:
-    monitoring.prometheus(site, WORKERS)
+    monitoring.prometheus(site, WORKERS, ["fake-0001"])
     config = yaml.safe_load((site.layout.run / "prometheus/prometheus.yml").read_text())
     jobs = {job["job_name"]: job for job in config["scrape_configs"]}
     assert {"node", "pods", "kube-state-metrics", "apiserver"} < set(jobs)

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from pilothouse.errors import LabUnavailable
 from pilothouse.home import home
 from pilothouse.lab import Lab, Wish, machine
 from pilothouse.lab.cgroup import hierarchies
@@ -69,9 +70,18 @@ def lists_of_the_machine(lab: Lab) -> dict[str, list[str]]:
     }
 
 
+def unbuilt() -> list[str]:
+    """Why the lab's parts cannot be made here; a build that breaks is an error, not a reason."""
+    try:
+        Lab(home() / "lab").build()
+    except LabUnavailable as reason:
+        return [str(reason)]
+    return []
+
+
 @pytest.fixture(scope="session")
 def machine_before() -> dict[str, list[str]]:
-    missing = machine.missing(prometheus=True)
+    missing = machine.missing(prometheus=True) or unbuilt()
     if missing and os.environ.get("CI"):
         pytest.fail(f"This machine must hold a lab: {' '.join(missing)}")
     if missing:
@@ -196,3 +206,49 @@ def observer_kubeconfig(lab: Lab, tmp_path: Path) -> Path:
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(document))
     return path
+
+
+NODE_CLAIMS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": "nodeclaims.karpenter.sh",
+        "annotations": {"api-approved.kubernetes.io": "unapproved, a stand-in for tests"},
+    },
+    "spec": {
+        "group": "karpenter.sh",
+        "scope": "Cluster",
+        "names": {"kind": "NodeClaim", "plural": "nodeclaims", "singular": "nodeclaim"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture
+def node_claims(lab: Lab, eventually: Callable[..., Any]) -> Iterator[Callable[[str], None]]:
+    """A cluster that knows Karpenter's NodeClaims; gives a way to ask for a node."""
+    lab.apply(json.dumps(NODE_CLAIMS))
+    eventually(lambda: "nodeclaims" in lab.kubectl("api-resources", "--api-group=karpenter.sh"))
+
+    def ask(name: str) -> None:
+        claim = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": name}}
+        claim["status"] = {  # type: ignore[assignment]
+            "nodeName": "worker-1",
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        lab.apply(json.dumps(claim))
+
+    yield ask
+    lab.kubectl("delete", "crd", "nodeclaims.karpenter.sh")

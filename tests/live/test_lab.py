@@ -100,37 +100,6 @@ def test_memory_growth_ends_in_an_oom_kill(
     assert eventually(killed)
 
 
-def test_autoscaler_of_the_cluster_really_scales(
-    lab: Lab, space: Callable[..., None], pods: Pods, eventually: Callable[..., Any]
-) -> None:
-    space(a_deployment("web", requests={"cpu": "50m", "memory": "32Mi"}))
-    space(
-        {
-            "apiVersion": "autoscaling/v2",
-            "kind": "HorizontalPodAutoscaler",
-            "metadata": {"name": "web", "namespace": NAMESPACE},
-            "spec": {
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-                "minReplicas": 1,
-                "maxReplicas": 3,
-                "metrics": [
-                    {
-                        "type": "Resource",
-                        "resource": {
-                            "name": "cpu",
-                            "target": {"type": "Utilization", "averageUtilization": 50},
-                        },
-                    }
-                ],
-            },
-        }
-    )
-    pod = eventually(lambda: [p for p in pods("web") if is_ready(p)])[0]
-    assert len(pods("web")) == 1
-    fetch(f"http://{pod['status']['podIP']}:8000/burn?millicores=200", post=True)
-    eventually(lambda: len([p for p in pods("web") if is_ready(p)]) >= 2, seconds=120, every=1)
-
-
 def test_load_generator_counts_every_request(
     lab: Lab, space: Callable[..., None], pods: Pods, eventually: Callable[..., Any]
 ) -> None:

@@ -4,170 +4,31 @@
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import pytest
 
 from pilothouse.cli import main
-from pilothouse.cli.live import open_cluster
+from pilothouse.cli.live import history, open_cluster
 from pilothouse.domain import (
     ActionKind,
     Decision,
     Mode,
-    PendingCause,
-    Phase,
     Proposal,
     Ref,
     Ruling,
+    Snapshot,
+    Source,
     Verdict,
 )
 from pilothouse.lab import Lab
-from pilothouse.observe import Reason, ShadowCluster
+from pilothouse.observe.backfill import STEP_SECONDS
+from pilothouse.predict import forecaster_of
+from pilothouse.settings import ObserveSettings, Settings
 from tests.live.conftest import NAMESPACE, a_deployment, is_ready
-
-NAMED_SECONDS = 30.0
-
-
-@pytest.fixture
-def cluster(lab: Lab, observer_kubeconfig: Path) -> Iterator[ShadowCluster]:
-    _, cluster = open_cluster(
-        observer_kubeconfig, namespaces="sim-*,default", prometheus=lab.prometheus_url
-    )
-    yield cluster
-    cluster.close()
-
-
-def within(look: Callable[[], bool], seconds: float = NAMED_SECONDS) -> float:
-    began = monotonic()
-    while not look():
-        assert monotonic() - began < seconds
-        sleep(0.5)
-    return monotonic() - began
-
-
-def test_snapshot_knows_the_workers_and_their_usage(
-    lab: Lab, cluster: ShadowCluster, space: Callable[..., None]
-) -> None:
-    space(a_deployment("busy", node="worker-1", arguments=("--burn-millicores=300",)))
-
-    def seen() -> bool:
-        snapshot = cluster.observe()
-        row = snapshot.nodes.names.tolist().index("worker-1")
-        return bool(
-            snapshot.nodes.cpu_used_millicores[row] > 200
-            and snapshot.nodes.age_seconds[row] < 30
-            and snapshot.nodes.cpu_capacity_millicores[row] == lab.workers()[0].cpu_millicores
-        )
-
-    within(seen, 90)
-
-
-@pytest.mark.parametrize(
-    ("stimulus", "reason", "cause"),
-    [
-        ({"selector": {"no": "such-node"}}, Reason.SELECTOR, PendingCause.SELECTOR),
-        ({"requests": {"cpu": "300", "memory": "1Mi"}}, Reason.RESOURCES, PendingCause.RESOURCES),
-    ],
-    ids=["unschedulable selector", "resource pressure"],
-)
-def test_cause_of_a_pending_pod_is_named(
-    cluster: ShadowCluster,
-    space: Callable[..., None],
-    stimulus: dict[str, Any],
-    reason: Reason,
-    cause: PendingCause,
-) -> None:
-    space(a_deployment("waiting", **stimulus))
-
-    def named() -> bool:
-        snapshot = cluster.observe()
-        reasons = {w.reason for w in cluster.waits if w.name.startswith("waiting-")}
-        causes = snapshot.pods.pending_cause[snapshot.pods.phase == Phase.PENDING].tolist()
-        return reasons == {reason} and int(cause) in causes
-
-    within(named)
-
-
-def test_quota_that_is_used_up_is_named(cluster: ShadowCluster, space: Callable[..., None]) -> None:
-    space(
-        {
-            "apiVersion": "v1",
-            "kind": "ResourceQuota",
-            "metadata": {"name": "none", "namespace": NAMESPACE},
-            "spec": {"hard": {"pods": "0"}},
-        }
-    )
-    space(a_deployment("refused"))
-
-    def named() -> bool:
-        cluster.observe()
-        return any(w.reason is Reason.QUOTA and w.name.startswith("refused") for w in cluster.waits)
-
-    within(named)
-
-
-def test_paused_kubelet_shows_as_lag_and_then_as_a_lost_node(
-    lab: Lab, cluster: ShadowCluster, eventually: Callable[..., Any]
-) -> None:
-    def node() -> tuple[int, int]:
-        nodes = cluster.observe().nodes
-        row = nodes.names.tolist().index("worker-3")
-        return int(nodes.heartbeat_lag_ms[row]), int(nodes.ready[row])
-
-    leases = ("get", "leases", "-n", "kube-node-lease", "-o", "name")
-    eventually(lambda: "worker-3" in lab.kubectl(*leases))  # a young node has not beaten yet
-    lab.signal("kubelet-worker-3", signal.SIGSTOP)
-    try:
-        within(lambda: node()[0] > 8_000)
-        within(lambda: node()[1] == 0)
-    finally:
-        lab.signal("kubelet-worker-3", signal.SIGCONT)
-    eventually(lambda: node()[1] == 1 and node()[0] < 8_000)
-
-
-def test_memory_growth_is_seen_before_and_after_the_kill(
-    cluster: ShadowCluster, space: Callable[..., None]
-) -> None:
-    arguments = ("--memory-mib=8", "--grow-mib-per-minute=240")
-    space(a_deployment("grower", arguments=arguments, limits={"memory": "64Mi", "cpu": "200m"}))
-    peaks: list[int] = []
-
-    def killed() -> bool:
-        pods = cluster.observe().pods
-        rows = [i for i, name in enumerate(pods.names) if name.startswith("grower-")]
-        peaks.extend(int(pods.memory_peak_mib[row]) for row in rows)
-        return any(int(pods.oom_kills[row]) > 0 for row in rows)
-
-    within(killed, 60)
-    assert max(peaks) > 20
-
-
-def test_loop_in_shadow_writes_nothing(
-    lab: Lab,
-    observer_kubeconfig: Path,
-    space: Callable[..., None],
-    pods: Callable[[str], list[dict[str, Any]]],
-    eventually: Callable[..., Any],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    space(a_deployment("watched", replicas=2))
-    eventually(lambda: len([p for p in pods("watched") if is_ready(p)]) == 2)
-    arguments = ["up", "--kubeconfig", str(observer_kubeconfig), "--no-serve", "--json"]
-    arguments += ["--interval", "0.2", "--cycles", "20", "--namespaces", NAMESPACE]
-    assert main([*arguments, "--journal", str(tmp_path / "live.db")]) == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line[0] == "{"]
-    assert sum("decision" in line for line in lines) == 20
-    assert all(not line["actions"] for line in lines if "decision" in line)
-    assert main(["verify", str(tmp_path / "live.db")]) == 0
-    ours = [event for event in audit(lab) if "pilothouse-observer" in event["user"]["username"]]
-    assert ours, "the witness saw nothing, so it proves nothing"
-    written = [e for e in ours if e["verb"] not in ("get", "list", "watch")]
-    assert {(e["verb"], e["objectRef"]["resource"]) for e in written} <= {("create", "events")}
+from tests.live.witness import audit, by, strange_writes
 
 
 def test_decision_is_told_on_the_object_it_concerns(
@@ -225,5 +86,75 @@ def a_decision(target: Ref, identity: str) -> Decision:
     )
 
 
-def audit(lab: Lab) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in lab.layout.audit_log.read_text().splitlines()]
+def test_exerciser_stresses_the_lab_under_its_own_name_while_the_loop_looks_on(
+    lab: Lab, observer_kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    already = len(audit(lab))
+    arguments = ["up", "--kubeconfig", str(observer_kubeconfig), "--no-serve", "--json"]
+    arguments += ["--interval", "1", "--cycles", "20", "--exercise", "rival-controller"]
+    arguments += ["--pace", "100", "--journal", str(tmp_path / "stressed.db")]
+    assert main(arguments) == 0
+    said = capsys.readouterr()
+    assert "rival-controller-4 begins" in said.err
+    lines = [json.loads(line) for line in said.out.splitlines() if line[0] == "{"]
+    assert [line["actions"] for line in lines if "decision" in line] == [[]] * 20
+    assert main(["verify", str(tmp_path / "stressed.db")]) == 0
+    assert main(["replay", str(tmp_path / "stressed.db")]) == 0
+    seen = audit(lab)[already:]
+    assert strange_writes(seen) == []
+    theirs = [e for e in by(seen, "lab-exerciser") if e["verb"] not in ("get", "list", "watch")]
+    assert {e["objectRef"]["namespace"] for e in theirs} == {"pilothouse-exercise"}
+    scaled = [e for e in theirs if e["objectRef"].get("name") == "rival-controller-4"]
+    assert len([e for e in scaled if e["verb"] == "patch"]) > 2  # made once, then up and down
+    left = lab.kubectl("get", "deployments,jobs", "-n", "pilothouse-exercise", "-o", "name")
+    assert left.strip() == ""
+
+
+def test_forecasts_are_ready_at_once_where_prometheus_knows_the_past(
+    lab: Lab, observer_kubeconfig: Path, eventually: Callable[..., Any]
+) -> None:
+    settings = Settings()
+    _, cluster = open_cluster(
+        observer_kubeconfig, namespaces=NAMESPACE, prometheus=lab.prometheus_url
+    )
+    try:
+        cold = forecaster_of(settings.forecast).predict(cluster.observe())
+        (waits,) = cold.abstentions  # the control: without a past it abstains and says until when
+        assert waits.until_seconds == cold.made_seconds + settings.forecast.warmup_seconds
+        needed = settings.forecast.warmup_seconds + 2 * STEP_SECONDS
+
+        def past() -> list[Snapshot]:
+            found, _ = history(cluster, settings.observe, lab.prometheus_url)
+            long = found and found[-1].taken_seconds - found[0].taken_seconds >= needed
+            return found if long else []
+
+        forecaster = forecaster_of(settings.forecast)
+        for snapshot in eventually(past, seconds=150, every=5):
+            forecaster.predict(snapshot)
+        eventually(lambda: cluster.observe().nodes.age_seconds.max() < 45)
+        warm = forecaster.predict(cluster.observe())
+    finally:
+        cluster.close()
+    assert not warm.abstentions
+    assert not warm.node_demand.abstains.any()
+
+
+def test_kubelets_tell_where_there_is_nobody_else(lab: Lab, eventually: Callable[..., Any]) -> None:
+    _, cluster = open_cluster(
+        lab.layout.kubeconfig,
+        namespaces=NAMESPACE,
+        prometheus=None,
+        observe=ObserveSettings(usage="kubelets"),
+    )
+    try:
+        told = eventually(lambda: _source(cluster.observe(), "kubelets"), seconds=60)
+        snapshot = cluster.observe()
+    finally:
+        cluster.close()
+    assert told.age_seconds < 60
+    rows = [i for i, name in enumerate(snapshot.nodes.names) if name.startswith("worker-")]
+    assert (snapshot.nodes.memory_used_mib[rows] > 0).all()
+
+
+def _source(snapshot: Snapshot, name: str) -> Source | None:
+    return next((s for s in snapshot.sources if s.name == name), None)

@@ -114,6 +114,8 @@ class FakeStore:
     def __init__(self) -> None:
         replicaset = Owner(kind="ReplicaSet", name="cart-1", uid="uid-cart-1", controller=True)
         deployment = Owner(kind="Deployment", name="cart", uid="uid-cart", controller=True)
+        self.held: dict[str, str] = {}
+        self.declared: dict[str, int] = {}
         self.things: dict[str, list[Any]] = {
             "namespaces": [
                 Namespace(metadata=a_meta("kube-system", age=1000, namespace="")),
@@ -158,6 +160,12 @@ class FakeStore:
 
     def autoscalers(self) -> list[Any]:
         return list(self.things.get("autoscalers", []))
+
+    def gates(self) -> dict[str, str]:
+        return self.held
+
+    def declared_replicas(self) -> dict[str, int]:
+        return self.declared
 
     def health(self) -> list[Health]:
         return [
@@ -358,3 +366,20 @@ def test_shadow_charges_for_failed_pods_by_the_second(store: Any, poll: UsagePol
     now[0] += 3600  # nobody looked; what happened meanwhile is not known
     cluster.observe()
     assert cluster.toll().failed_pod_seconds == 70
+
+
+def test_watches_served_from_memory_alone_do_not_pass_for_current(
+    store: Any, poll: UsagePoll
+) -> None:
+    silent = [2.0]
+    observer = Observer(
+        store=store, usage=poll, cluster="lab", now=NOW.timestamp, silence=lambda: silent[0]
+    )
+
+    def told() -> tuple[int, int]:
+        found = next(s for s in observer.observe().sources if s.name == "cluster store")
+        return found.age_seconds, found.completeness_permille
+
+    assert told() == (2, 1000)
+    silent[0] = 9.0
+    assert told() == (9, 0)

@@ -16,8 +16,8 @@ from pilothouse.clients.resources import (
     PodStatus,
     Waiting,
 )
-from pilothouse.domain import PendingCause
-from pilothouse.observe.pending import OUR_GATE, Reason, cause_of, classify, reason_of_message
+from pilothouse.domain import Cause, PendingCause
+from pilothouse.observe.pending import OUR_GATE, cause_of, cause_of_message, classify
 
 NOBODY: frozenset[str] = frozenset()
 
@@ -28,31 +28,31 @@ NOBODY: frozenset[str] = frozenset()
         (
             "0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: "
             "3 No preemption victims found for incoming pod.",
-            Reason.RESOURCES,
+            Cause.RESOURCES,
         ),
         (
             "0/3 nodes are available: 1 node(s) had untolerated taint {a: b, c}, 2 Insufficient "
             "memory. no new claims to deallocate",
-            Reason.RESOURCES,
+            Cause.RESOURCES,
         ),
         (
             "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector. "
             "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.",
-            Reason.SELECTOR,
+            Cause.SELECTOR,
         ),
         (
             "0/4 nodes are available: 1 node(s) were unschedulable, 3 node(s) had untolerated "
             "taint {pilothouse.dev/fake: true}.",
-            Reason.SELECTOR,
+            Cause.SELECTOR,
         ),
-        ("0/2 nodes are available: 2 Too many pods.", Reason.RESOURCES),
-        ("no nodes available to schedule pods", Reason.UNKNOWN),
-        ("<script>1 Insufficient cpu</script>", Reason.UNKNOWN),
-        ("", Reason.UNKNOWN),
+        ("0/2 nodes are available: 2 Too many pods.", Cause.RESOURCES),
+        ("no nodes available to schedule pods", Cause.UNKNOWN),
+        ("<script>1 Insufficient cpu</script>", Cause.UNKNOWN),
+        ("", Cause.UNKNOWN),
     ],
 )
-def test_sentence_of_the_scheduler_is_read(message: str, expected: Reason) -> None:
-    assert reason_of_message(message) is expected
+def test_sentence_of_the_scheduler_is_read(message: str, expected: Cause) -> None:
+    assert cause_of_message(message) is expected
 
 
 def a_pod(*, gates: tuple[str, ...] = (), message: str = "", uid: str = "u") -> Pod:
@@ -69,7 +69,7 @@ def test_our_gate_and_somebody_elses_are_told_apart() -> None:
     theirs = classify(a_pod(gates=(OUR_GATE, "kueue.x-k8s.io/admission")), NOBODY)
     assert ours is not None
     assert theirs is not None
-    assert (ours.reason, theirs.reason) == (Reason.GATE, Reason.FOREIGN_GATE)
+    assert (ours.cause, theirs.cause) == (Cause.GATE, Cause.FOREIGN_GATE)
     assert cause_of(ours) is PendingCause.GATED
     assert cause_of(theirs) is not PendingCause.RESOURCES
 
@@ -94,5 +94,5 @@ def test_image_that_cannot_be_pulled_is_named() -> None:
     )
     wait = classify(pod, NOBODY)
     assert wait is not None
-    assert wait.reason is Reason.IMAGE
+    assert wait.cause is Cause.IMAGE
     assert "no such image" in wait.sentence

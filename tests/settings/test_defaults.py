@@ -27,6 +27,7 @@ DEFAULTS = {
         "replicate_risk": 0.83,
         "migrate_risk": 0.7,
         "throttle_risk": 0.5,
+        "hold_seconds": 1800,
         "demand_share": 1.0,
         "wake_share": 0.8,
         "step_back_queue": 80,
@@ -88,10 +89,43 @@ DEFAULTS = {
         },
         "protected_priority": 1000000,
     },
+    "act": {"stepwise": False, "power_hook": ""},
     "score": {
         "settle_seconds": 300,
         "forks": True,
         "weights": {"safety": 1.0, "efficiency": 0.6, "admission": 0.8},
+    },
+    "observe": {
+        "usage": "auto",
+        "prometheus": "",
+        "backfill_seconds": 900,
+        "pod_cpu_query": "sum by (namespace, pod) (max by (namespace, pod, container) "
+        '(irate(container_cpu_usage_seconds_total{container!="",container!="POD"}[1m])))',
+        "pod_memory_query": "sum by (namespace, pod) (max by (namespace, pod, container) "
+        '(container_memory_working_set_bytes{container!="",container!="POD"}))',
+        "node_cpu_query": "sum by (node) (irate(node_cpu_usage_seconds_total[1m]))",
+        "node_memory_query": "max by (node) (node_memory_working_set_bytes)",
+        "latency_query": "histogram_quantile(0.95, sum by (namespace, deployment, le) "
+        "(rate(workload_request_duration_seconds_bucket[1m])))",
+        "stolen_query": 'avg by (node) (irate(node_cpu_seconds_total{mode="steal"}[1m]))',
+        "errors_query": "sum by (node) (60 * rate(node_edac_correctable_errors_total[5m]))",
+        "node_queries": {
+            "cpu_busy_percent": "100 - "
+            '(avg(irate(node_cpu_seconds_total{mode="idle", '
+            'instance="$address:9100"}[1m])) * 100)',
+            "memory_available_gigabytes": "node_memory_MemAvailable_bytes"
+            '{instance="$address:9100"} / 1000000000',
+            "disk_used_percent": "100 - "
+            '(node_filesystem_free_bytes{mountpoint="/run", '
+            'instance="$address:9100"} / '
+            'node_filesystem_size_bytes{mountpoint="/run", '
+            'instance="$address:9100"} * 100)',
+            "received_bytes_per_second": "rate(node_network_receive_bytes_total"
+            '{instance="$address:9100", device="eth0"}[5m])',
+            "established_connections": 'node_netstat_Tcp_CurrEstab{instance="$address:9100"}',
+            "pods": 'count(kube_pod_info{node="$node"}) or vector(0)',
+        },
+        "node_queries_limit": 50,
     },
     "journal": {
         "keyframe_cycles": 50,
@@ -100,7 +134,7 @@ DEFAULTS = {
         "keep_segments": 16,
         "keep_days": 30,
     },
-    "serve": {"host": "127.0.0.1", "port": 8088},
+    "serve": {"host": "127.0.0.1", "port": 8088, "metrics_port": 0},
 }
 
 

@@ -59,10 +59,16 @@ export interface ClusterView {
   readonly nodes: ReadonlyArray<NodeView>;
   /** What the cluster says. */
   readonly raw: RawView;
+  /** Autoscaling that ended in this cycle. */
+  readonly reactions: ReadonlyArray<ReactionView>;
+  /** Autoscalers that want a change, at most twelve. */
+  readonly scalers: ReadonlyArray<ScalerView>;
   /** Freshness of what was read. */
   readonly sources: ReadonlyArray<SourceView>;
   /** What is being exercised. */
   readonly stimuli: ReadonlyArray<StimulusView>;
+  /** What is wrong, at most twelve. */
+  readonly troubles: ReadonlyArray<TroubleView>;
   /** At most twelve, worst first. */
   readonly violating: ReadonlyArray<WorkloadView>;
 }
@@ -123,6 +129,8 @@ export interface DecisionView {
   readonly forecast_digest: string;
   /** The kill switch was on. */
   readonly halted: boolean;
+  /** Why it was on; empty where nobody said or it was off. */
+  readonly halted_because: string;
   /** Index of the proposal to show first. */
   readonly headline: number | null;
   /** Id of the decision. */
@@ -393,6 +401,8 @@ export interface RawView {
   readonly pending: number;
   /** Pending: waiting for a new node. */
   readonly pending_autoscaler: number;
+  /** Pending: held by somebody's own gate. */
+  readonly pending_foreign: number;
   /** Pending: held back by a gate. */
   readonly pending_gated: number;
   /** Pending: no node has room. */
@@ -413,6 +423,18 @@ export interface RawView {
   readonly watts: number;
   /** Workloads. */
   readonly workloads: number;
+}
+
+/** How late the cluster's autoscaling was, from the load to each step. */
+export interface ReactionView {
+  /** Until more replicas were wanted. */
+  readonly decided_seconds: number | null;
+  /** Until a node that came was ready. */
+  readonly node_seconds: number | null;
+  /** Until they ran; null: given up. */
+  readonly running_seconds: number | null;
+  /** Namespace and name. */
+  readonly workload: string;
 }
 
 /** The backend's answer to one write. */
@@ -501,6 +523,18 @@ export interface RunView {
   readonly scenario: string;
   /** Seed of the run. */
   readonly seed: number;
+}
+
+/** An autoscaler of the cluster's own. */
+export interface ScalerView {
+  /** Replicas there are. */
+  readonly current: number;
+  /** Replicas it wants. */
+  readonly desired: number;
+  /** Replicas it may want. */
+  readonly maximum: number;
+  /** Namespace and name of what it scales. */
+  readonly workload: string;
 }
 
 /** An action whose result is still to come. */
@@ -615,6 +649,18 @@ export interface TimelineEntry {
   readonly refused: number;
   /** The headline. */
   readonly title: string;
+}
+
+/** Something that is not as it should be, and why. */
+export interface TroubleView {
+  /** The cause, in words. */
+  readonly cause: string;
+  /** Pods concerned. */
+  readonly count: number;
+  /** The cluster's own words. */
+  readonly sentence: string;
+  /** What it has hold of. */
+  readonly target: string;
 }
 
 /** The proposal that won over another one. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cluster as cells and pairs of numbers: what it says beside what we conclude.
-import type { ClusterView, ForecastView, NodeView } from "./api.ts";
+import type { ClusterView, ForecastView, NodeView, ReactionView } from "./api.ts";
 import { percent, risk, span, watts } from "./format.ts";
 
 /** How a node or number looks. */
@@ -82,6 +82,8 @@ export interface Pair {
   readonly level: Level;
 }
 
+const SENTENCE = 80;
+
 /** The lines in which raw and interpreted numbers can disagree. */
 export function pairs(cluster: ClusterView, forecast: ForecastView): ReadonlyArray<Pair> {
   const { raw, interpreted: seen } = cluster;
@@ -116,7 +118,40 @@ export function pairs(cluster: ClusterView, forecast: ForecastView): ReadonlyArr
       interpreted: forecast.riskiest ? `${forecast.riskiest} fails in 15 min: ${risk(forecast.risk_permille)}` : "no forecast",
       level: (forecast.risk_permille ?? 0) >= RISKY_PERMILLE ? "bad" : "calm",
     },
+    ...cluster.troubles.map((trouble) => ({
+      name: "trouble",
+      raw: `${trouble.cause}: ${short(trouble.sentence)}`,
+      interpreted: `${trouble.target}${trouble.count > 1 ? `, ${trouble.count} pods` : ""}`,
+      level: "hot" as const,
+    })),
+    ...cluster.scalers.map((scaler) => ({
+      name: "scaling",
+      raw: `${scaler.current} of ${scaler.desired} wanted replicas, at most ${scaler.maximum}`,
+      interpreted: scaler.workload,
+      level: "busy" as const,
+    })),
+    ...cluster.reactions.map((reaction) => ({
+      name: "scaled",
+      raw: reactionText(reaction),
+      interpreted: reaction.workload,
+      level: "calm" as const,
+    })),
   ];
+}
+
+/** The cluster's own words can be long; the record has all of them. */
+function short(text: string): string {
+  return text.length > SENTENCE ? `${text.slice(0, SENTENCE)}…` : text;
+}
+
+/** How late each step was, counted from the load. */
+export function reactionText(reaction: ReactionView): string {
+  const steps = [
+    reaction.decided_seconds === null ? "never decided" : `decided after ${span(reaction.decided_seconds)}`,
+    reaction.node_seconds === null ? "" : `node ready after ${span(reaction.node_seconds)}`,
+    reaction.running_seconds === null ? "given up" : `running after ${span(reaction.running_seconds)}`,
+  ];
+  return steps.filter((step) => step !== "").join(", ");
 }
 
 function causes(cluster: ClusterView): string {
@@ -126,6 +161,7 @@ function causes(cluster: ClusterView): string {
     raw.pending_selector > 0 ? `${raw.pending_selector} no match` : "",
     raw.pending_gated > 0 ? `${raw.pending_gated} gated` : "",
     raw.pending_autoscaler > 0 ? `${raw.pending_autoscaler} autoscaler` : "",
+    raw.pending_foreign > 0 ? `${raw.pending_foreign} somebody's gate` : "",
   ].filter((part) => part !== "");
   return parts.length > 0 ? ` (${parts.join(", ")})` : "";
 }

@@ -181,6 +181,23 @@ describe("the cluster", () => {
     expect(at?.raw).toBe("14 errors/min, heartbeat 6100 ms late");
     expect(at?.level).toBe("bad");
   });
+
+  it("names what is wrong, and how late autoscaling was", () => {
+    const { cluster, forecast } = aCycle(1);
+    const more = pairs(
+      {
+        ...cluster,
+        troubles: [{ cause: "quota", target: "shop/cart", count: 4, sentence: "exceeded quota: small" }],
+        scalers: [{ workload: "shop/cart", current: 1, desired: 3, maximum: 5 }],
+        reactions: [{ workload: "shop/cart", decided_seconds: 15, node_seconds: null, running_seconds: 50 }],
+      },
+      forecast,
+    ).slice(5);
+    expect(more.map((pair) => pair.name)).toEqual(["trouble", "scaling", "scaled"]);
+    expect(more[0]).toMatchObject({ raw: "quota: exceeded quota: small", interpreted: "shop/cart, 4 pods" });
+    expect(more[1]?.raw).toBe("1 of 3 wanted replicas, at most 5");
+    expect(more[2]?.raw).toBe("decided after 15 s, running after 50 s");
+  });
 });
 
 describe("the flow", () => {

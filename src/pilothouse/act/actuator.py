@@ -17,10 +17,14 @@ from pilothouse.domain import Action, Receipt, Ref, Status, Write
 class Actuator(Protocol):
     """Executes writes and remembers which intents it has seen."""
 
+    def begin(self, action: Action) -> str:
+        """Told of an action before its first write; says why it must not begin, or nothing."""
+        ...
+
     def execute(self, write: Write, agent: str) -> Receipt: ...
 
     def find(self, intent: str) -> Receipt | None:
-        """What became of an intent, by looking; None when it never arrived."""
+        """What became of an intent, by looking; None when it never arrived and never will."""
         ...
 
 
@@ -30,6 +34,9 @@ class RecordingActuator:
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
         self.writes: list[Write] = []
+
+    def begin(self, action: Action) -> str:
+        return ""
 
     def execute(self, write: Write, agent: str) -> Receipt:
         self.writes.append(write)
@@ -59,17 +66,22 @@ def perform(
     """
     for action in actions:
         stopped: set[Ref] = set()
+        begun: str | None = None  # what the actuator said to the action, once it was told of it
         for write in action.writes:
             why_not = may_write(action, write)
             if why_not and not action.restores:
                 receipt = _skipped(write, why_not, clock())
+            elif (begun is None and (begun := actuator.begin(action))) or begun:
+                receipt = _skipped(write, begun, clock())
             elif write.target in stopped:
                 receipt = _skipped(
                     write, "an earlier write on this target did not succeed", clock()
                 )
             else:
                 receipt = actuator.execute(write, action.agent)
-            if receipt.status is not Status.DONE:
+            # An inverse that finds its value changed by somebody leaves the next ones their turn.
+            passed = action.restores and receipt.status is Status.REFUSED
+            if receipt.status is not Status.DONE and not passed:
                 stopped.add(write.target)
             yield action, write, receipt
 

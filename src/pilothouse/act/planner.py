@@ -49,6 +49,7 @@ FIELDS = {
     Verb.TAINT: "serving",
     Verb.DRAIN: "serving",
     Verb.POWER: "serving",
+    Verb.AVOID: "avoid",
     Verb.EVICT: "placement",
     Verb.FREQUENCY: "frequency",
     Verb.CPU_LIMIT: "cpu",
@@ -117,13 +118,29 @@ class Planner:
         }
         return int(table[target.kind][row]) if target.kind in table else -1
 
+    def carry_on(self, node: Ref, *, to_sleep: bool) -> Plan:
+        """The next evictions of a drain under way, or the sleep once nothing is left to move."""
+        row = self._snapshot.find(node)
+        if row is None or not self._snapshot.nodes.ready[row]:
+            return impossible(f"{node.short} is gone or does not answer")
+        residents = self._population.on_node(row)
+        movable = residents[self._population.movable[residents]]
+        if len(movable):
+            movable = movable[:EVICTIONS_PER_ACTION]
+            writes = tuple(self._evict(int(pod)) for pod in movable)
+            return self._finish(writes, (), disturbs=len(movable), affected=movable, node=row)
+        leaving = self._snapshot.pods.node == row
+        if not to_sleep or leaving.any():
+            return impossible(f"{node.short} has nothing left that may be moved")
+        sleep = self._node_write(Verb.POWER, row, 0, 1)
+        return self._finish((sleep,), (_back(sleep),), disturbs=0)
+
     # One method per kind.
 
     def _replicate(self, proposal: Proposal) -> Plan:
         row, kind = self._target(proposal, "node", "workload")
         if kind == "workload":
-            avoid = self._avoid(proposal)
-            return self._finish(*self._scale_up([row], avoid), disturbs=0)
+            return self._finish(*self._scale_up([row], self._avoid(proposal)), disturbs=0)
         rows = self._exposed_workloads(row)
         if not rows:
             raise _Impossible(f"{proposal.target.short} hosts no service without an extra replica")
@@ -184,7 +201,15 @@ class Planner:
             if w.autoscaled[row]:  # the write raises the autoscaler's floor, which its owner set
                 undo = replace(undo, value=int(w.replicas_floor[row]))
             inverse.append(undo)
-        return tuple(writes), tuple(inverse)
+        closed = self._closed_for_now(avoid)
+        return (*closed, *writes), (*inverse, *map(_back, closed))
+
+    def _closed_for_now(self, avoid: str) -> tuple[Write, ...]:
+        """Where nothing else keeps the new replica off a node, a taint of ours does."""
+        row = self._snapshot.find(Ref(self._snapshot.cluster, "node", "", avoid)) if avoid else None
+        if row is None or not self._settings.act.stepwise or self._snapshot.nodes.tainted[row]:
+            return ()
+        return (self._node_write(Verb.AVOID, row, 1, 0),)
 
     def _migrate(self, proposal: Proposal) -> Plan:
         row, kind = self._target(proposal, "node", "pod")
@@ -434,7 +459,7 @@ def effects_of(writes: Iterable[Write]) -> tuple[tuple[str, int], ...]:
 
 def direction(write: Write) -> int:
     """+1 gives the object more to work with, -1 takes away, 0 changes nothing."""
-    if write.verb in (Verb.TAINT, Verb.DRAIN):
+    if write.verb in (Verb.TAINT, Verb.AVOID, Verb.DRAIN):
         return -1 if write.value else 1
     if write.verb is Verb.POWER:
         return 1 if write.value else -1

@@ -17,13 +17,19 @@ import typer
 
 from pilothouse.cli import (
     artifacts,
+    compare,
     config,
     control,
     evaluate,
     explain,
+    janitor,
     journal,
     lab,
+    nodeagent,
+    probe,
+    reactions,
     scenarios,
+    scorer,
     sim,
     traces,
     train,
@@ -46,13 +52,19 @@ app = typer.Typer(
 # Every command, in the order of the help; each lives in the module it is named for.
 app.command("up")(up.up)
 app.command("explain")(explain.explain)
+app.command("reactions")(reactions.reactions)
 app.command("replay")(journal.replay)
 app.command("verify")(journal.verify)
 app.command("halt")(control.halt)
 app.command("resume")(control.resume)
 app.command("mode")(control.mode)
 app.command("approve")(control.approve)
+app.command("janitor")(janitor.janitor)
+app.command("restore")(janitor.restore)
+app.command("node-agent")(nodeagent.node_agent)
 app.command("scenarios")(scenarios.scenarios)
+app.command("scorer")(scorer.scorer)
+app.command("probe")(probe.probe)
 app.add_typer(config.app, name="config")
 app.add_typer(sim.app, name="sim")
 app.add_typer(lab.app, name="lab")
@@ -60,6 +72,7 @@ app.add_typer(traces.app, name="traces")
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(train.app, name="train")
 app.add_typer(evaluate.app, name="evaluate")
+app.add_typer(compare.app, name="compare")
 app.add_typer(tune.app, name="tune")
 
 
@@ -108,7 +121,9 @@ def _fail(message: str, code: int) -> int:
         import traceback
 
         traceback.print_exc()
-    print(f"pilothouse: {' '.join(message.split())}", file=sys.stderr)
+    from pilothouse.cli.output import plain
+
+    print(f"pilothouse: {' '.join(plain(message).split())}", file=sys.stderr)
     return code
 
 

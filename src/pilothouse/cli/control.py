@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,17 +18,57 @@ JournalOption = Annotated[
 ]
 
 
+ClusterOption = Annotated[
+    Path | None,
+    typer.Option("--kubeconfig", help="Flip the switch in this cluster, with your own rights."),
+]
+
+
 def halt(
     reason: Annotated[str, typer.Option(help="Why, for the record.")] = "",
     journal: JournalOption = None,
+    kubeconfig: ClusterOption = None,
 ) -> None:
     """Stop acting at once; what is active is taken back. The loop goes on watching."""
+    if kubeconfig is not None:
+        _switch(kubeconfig, acting=False, reason=reason)
+        return
     _send("halt", {"reason": reason} if reason else {}, journal)
 
 
-def resume(journal: JournalOption = None) -> None:
+def resume(journal: JournalOption = None, kubeconfig: ClusterOption = None) -> None:
     """Let a halted loop act again."""
+    if kubeconfig is not None:
+        _switch(kubeconfig, acting=True, reason="")
+        return
     _send("resume", {}, journal)
+
+
+def _switch(kubeconfig: Path, *, acting: bool, reason: str) -> None:
+    """The cluster's own kill switch: the API server obeys it, even when no loop listens."""
+    import getpass
+
+    from pilothouse.clients import from_kubeconfig
+    from pilothouse.clients.keys import SWITCH, SYSTEM
+    from pilothouse.clients.requests import Requests
+
+    requests = Requests(from_kubeconfig(kubeconfig))
+    data = {"acting": "enabled" if acting else "disabled", "reason": reason or None}
+    try:
+        requests.patch(
+            f"/api/v1/namespaces/{SYSTEM}/configmaps/{SWITCH}",
+            {"data": data},
+            author="kubectl-pilothouse",
+            audit_id=f"switch.{getpass.getuser()}.{os.urandom(4).hex()}",
+        )
+    finally:
+        requests.close()
+    typer.echo(
+        "The actuator may write again."
+        if acting
+        else "The API server refuses every write of the actuator from now on; the janitor takes "
+        "back what is in force."
+    )
 
 
 def mode(

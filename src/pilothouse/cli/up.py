@@ -5,17 +5,22 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pilothouse.cli.live import LIVE
-from pilothouse.cli.output import AsJson
+from pilothouse.cli.output import AsJson, plain
+from pilothouse.errors import UserError
 
 if TYPE_CHECKING:
+    from pilothouse.cli.enforce import Acting
     from pilothouse.cli.page import Page
+    from pilothouse.domain import Snapshot
     from pilothouse.journal import Stage
     from pilothouse.run import Backend, Report, Runner
     from pilothouse.settings import Settings
@@ -64,6 +69,16 @@ def up(
     prometheus: Annotated[
         str | None, typer.Option(help="URL to take usage from; metrics.k8s.io if none.")
     ] = None,
+    enforce: Annotated[
+        str | None,
+        typer.Option(help="Agents that may act on the live cluster: safety,admission."),
+    ] = None,
+    exercise: Annotated[
+        str | None, typer.Option(help="Put the lab under this scenario's stimuli meanwhile.")
+    ] = None,
+    pace: Annotated[
+        float, typer.Option(min=0.1, max=100, help="Of --exercise; 10: ten times as fast.")
+    ] = 1.0,
     as_json: AsJson = False,
 ) -> None:
     """Run the loop on a simulated or a live cluster and serve its page."""
@@ -94,14 +109,17 @@ def up(
     cluster: Backend | None = None
     if sim is not None:
         cluster, settings = _remote(sim, settings, {"config": config, **given})
-    watchers: list[Watcher] = []
+    live = Live()
     if kubeconfig is not None:
         _refuse_both(scenario, sim)
-        from pilothouse.cli.live import live_settings, open_cluster
-
-        name, live = open_cluster(kubeconfig, namespaces=namespaces, prometheus=prometheus)
-        settings = live_settings(settings, name)
-        cluster, watchers = live, [lambda report: live.comment(report.turn.decision)]
+        live = _look_at(
+            kubeconfig, namespaces, prometheus, settings, exercise, pace, enforce, as_json
+        )
+        settings, cluster = live.settings or settings, live.cluster
+    elif enforce is not None:
+        raise UserError("--enforce is for a live cluster. Name it: --kubeconfig FILE.")
+    elif exercise is not None:
+        raise UserError("--exercise needs a live lab to exercise. Give --kubeconfig FILE.")
     known = settings.run.scenario if kubeconfig is None else f"live-{settings.run.cluster}"
     path = journal or default_journal(known, settings.run.seed)
     if journal is None:
@@ -112,15 +130,105 @@ def up(
         cycles=cycles,
         serve=not no_serve,
         cluster=cluster,
-        watchers=watchers,
+        live=live,
         as_json=as_json,
         prepared=prepared,
     )
 
 
-def _refuse_both(scenario: str | None, sim: str | None) -> None:
-    from pilothouse.errors import UserError
+def _acting(settings: Settings) -> Acting:
+    from pilothouse.cli.enforce import Acting
 
+    return Acting(settings)
+
+
+def _take_the_helm(acting: Acting, settings: Settings, names: str, cluster: Backend) -> Settings:
+    """Lead, and be looked after; without either nothing is enforced."""
+    from pilothouse.cli.enforce import enforcing
+
+    try:
+        settings = enforcing(settings, names)
+        acting.require_janitor()
+    except BaseException:
+        cluster.close()
+        raise
+    return settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """What a live cluster adds to a run; a simulated one adds nothing."""
+
+    settings: Settings | None = None
+    cluster: Backend | None = None
+    watchers: tuple[Watcher, ...] = ()
+    before_each: Callable[[], None] = lambda: None  # may wait: somebody else has the lease
+    stands_by: Callable[[], bool] = lambda: False  # it waits so now
+    history: Sequence[Snapshot] = ()
+    around: Callable[[], AbstractContextManager[object]] = nullcontext  # the exerciser
+
+
+def _look_at(
+    kubeconfig: Path,
+    namespaces: str,
+    prometheus: str | None,
+    settings: Settings,
+    exercise: str | None,
+    pace: float,
+    enforce: str | None,
+    as_json: bool,
+) -> Live:
+    from pilothouse.cli.live import history, live_settings, open_cluster, stand_by
+
+    tell = partial(typer.echo, err=True)
+    if exercise is not None:  # what cannot work is said before anything is connected
+        from pilothouse.cli.exerciser import lab_behind
+        from pilothouse.scenarios import load
+
+        load(exercise)
+        lab_behind(kubeconfig)
+    acting = _acting(settings) if enforce is not None else None
+    name, cluster = open_cluster(
+        kubeconfig,
+        namespaces=namespaces,
+        prometheus=prometheus,
+        observe=settings.observe,
+        acting=acting,
+    )
+    past, words = history(cluster, settings.observe, prometheus)
+    typer.echo(f"History  {words}", err=as_json)
+    typer.echo(f"Lease    {cluster.leadership.sentence}", err=as_json)
+
+    @contextmanager
+    def around() -> Iterator[None]:
+        from pilothouse.cli.exerciser import exercised
+
+        with exercised(
+            exercise or "",
+            seed=settings.run.seed,
+            pace=pace,
+            kubeconfig=kubeconfig,
+            clock=lambda: cluster.clock_seconds,
+            say=tell,
+        ) as exerciser:
+            cluster.exerciser = exerciser.stimuli
+            yield
+
+    chosen = live_settings(settings, name)
+    if acting is not None and enforce is not None:
+        chosen = _take_the_helm(acting, chosen, enforce, cluster)
+    return Live(
+        settings=chosen,
+        cluster=cluster,
+        watchers=(lambda report: cluster.comment(report.turn.decision),),
+        before_each=partial(stand_by, cluster.leadership, tell),
+        stands_by=lambda: bool(cluster.leadership.rival),
+        history=past,
+        around=around if exercise else nullcontext,
+    )
+
+
+def _refuse_both(scenario: str | None, sim: str | None) -> None:
     for option, value in (("--scenario", scenario), ("--sim", sim)):
         if value is not None:
             raise UserError(f"Both --kubeconfig and {option} are given. Keep one.")
@@ -133,7 +241,7 @@ def _run(
     cycles: int | None,
     serve: bool,
     cluster: Backend | None,
-    watchers: list[Watcher],
+    live: Live,
     as_json: bool,
     prepared: tuple[Stage, ...] = (),
 ) -> None:
@@ -143,15 +251,22 @@ def _run(
     from pilothouse.run import Runner
     from pilothouse.scenarios import load as load_scenario
 
-    live = cluster is not None and settings.run.scenario == LIVE
-    if not live:
+    if live.cluster is None:
         load_scenario(settings.run.scenario)  # a bad name is told before anything is created
     with ExitStack() as stack:
         if cluster is not None:
             stack.callback(cluster.close)
-        page = stack.enter_context(_page(settings)) if serve else None
+        page = stack.enter_context(_page(settings, live.stands_by)) if serve else None
         journal = stack.enter_context(Journal.open(path, settings=settings.journal))
-        runner = Runner(settings=settings, journal=journal, cluster=cluster, prepared=prepared)
+        live.before_each()
+        runner = Runner(
+            settings=settings,
+            journal=journal,
+            cluster=cluster,
+            prepared=prepared,
+            history=live.history,
+        )
+        watchers = list(live.watchers)
         if page is not None:
             typer.echo(f"Page     {page.open(runner)}")
             watchers = [page.show, *watchers]
@@ -160,8 +275,10 @@ def _run(
             lines = f"{runner.lines_left_alone} lines of an older run are left alone"
             typer.echo(f"Controls {lines}", err=True)
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager's stop
+        stack.enter_context(live.around())
+        pace = _pace(settings.run.interval_wall_seconds, live.before_each)
         try:
-            _walk(runner, watchers, cycles, settings.run.interval_wall_seconds, as_json)
+            _walk(runner, watchers, cycles, pace, as_json)
         except KeyboardInterrupt:
             typer.echo("Stopped; the same command goes on from here.", err=True)
         finally:
@@ -186,22 +303,33 @@ def _remote(url: str, settings: Settings, given: Mapping[str, object]) -> tuple[
     )
 
 
-def _page(settings: Settings) -> Page:
+def _page(settings: Settings, stands_by: Callable[[], bool]) -> Page:
     from pilothouse.cli.page import Page
 
-    return Page(settings)
+    return Page(settings, stands_by)
 
 
 def _walk(
-    runner: Runner, watchers: list[Watcher], cycles: int | None, interval: float, as_json: bool
+    runner: Runner, watchers: list[Watcher], cycles: int | None, pace: Iterator[None], as_json: bool
 ) -> None:
-    due = time.monotonic()
+    began = time.monotonic()
     for report in runner.cycles(cycles):
         for watch in watchers:
             watch(report)
-        typer.echo(_json_line(report) if as_json else _line(report))
+        wall_ms = 1000 * (time.monotonic() - began)
+        typer.echo(_json_line(report, wall_ms) if as_json else plain(_line(report)))
+        next(pace)
+        began = time.monotonic()
+
+
+def _pace(interval: float, before_each: Callable[[], None]) -> Iterator[None]:
+    """Wait for the next cycle's time, and for our turn."""
+    due = time.monotonic()
+    while True:
         due = max(due + interval, time.monotonic() - interval)
         time.sleep(max(0.0, due - time.monotonic()))
+        before_each()
+        yield
 
 
 def _line(report: Report) -> str:
@@ -223,7 +351,7 @@ def _line(report: Report) -> str:
     )
 
 
-def _json_line(report: Report) -> str:
+def _json_line(report: Report, wall_ms: float) -> str:
     import json
 
     decision, view = report.turn.decision, report.turn.snapshot.interpreted
@@ -243,6 +371,8 @@ def _json_line(report: Report) -> str:
             "violations": view.violations,
             "failed_pods": view.failed_pods,
             "power_watts_modelled": view.power_watts,
+            "wall_ms": round(wall_ms, 3),
+            "steps_ms": {step: round(spent, 3) for step, spent in report.turn.timings.items()},
         }
     )
 

@@ -20,6 +20,14 @@ class ExpiredError(BackendError):
     """410: what we asked to go on from is no longer kept. The only cure is to list again."""
 
 
+class ConflictError(BackendError):
+    """409: the object is there already, or has changed since we read it."""
+
+
+class NotFoundError(BackendError):
+    """404: the object, or the namespace it should be in, is not there."""
+
+
 class _Details(msgspec.Struct):
     retryAfterSeconds: int = 0  # noqa: N815
 
@@ -59,15 +67,24 @@ class Api:
 
     async def post(self, path: str, body: bytes, *, audit_id: str) -> bytes:
         """Create an object; the API server's audit log keeps ``audit_id``."""
+        return await self._write("POST", path, body, verb="create", audit_id=audit_id)
+
+    async def put(self, path: str, body: bytes, *, audit_id: str) -> bytes:
+        """Replace an object; its ``resourceVersion`` makes sure that it is the one we read."""
+        return await self._write("PUT", path, body, verb="update", audit_id=audit_id)
+
+    async def _write(
+        self, method: str, path: str, body: bytes, *, verb: str, audit_id: str
+    ) -> bytes:
         headers = self.access.headers() | {
             "Content-Type": "application/json",
             "Audit-ID": audit_id,
         }
         try:
-            answer = await self._client.post(path, content=body, headers=headers)
+            answer = await self._client.request(method, path, content=body, headers=headers)
         except httpx2.HTTPError as error:
             raise self._unreachable(error) from error
-        self._check(answer.status_code, path, answer.content, verb="create")
+        self._check(answer.status_code, path, answer.content, verb=verb)
         return answer.content
 
     @asynccontextmanager
@@ -110,7 +127,8 @@ class Api:
             )
         if code == 403:
             raise NotPermitted(f"{_rule(path, verb)} ({status.message or 'forbidden'})")
-        raise BackendError(
+        kinds: dict[int, type[BackendError]] = {404: NotFoundError, 409: ConflictError}
+        raise kinds.get(code, BackendError)(
             f"{self.access.server}{path} answered {code}: {status.message or 'no reason given'}."
         )
 
@@ -120,7 +138,10 @@ def _rule(path: str, verb: str) -> str:
     words = path.strip("/").split("/")
     core = words[0] == "api"
     group = "" if core else words[1] if len(words) > 1 else ""
-    resource = words[-1]
+    # .../namespaces/NAME/RESOURCE/NAME: what is named last is the object, not its kind.
+    named = words.index("namespaces") + 2 if "namespaces" in words[:-2] else len(words) - 1
+    resource = words[named]
+    verb = verb or ("get" if named < len(words) - 1 else "")
     verbs = f'["{verb}"]' if verb else '["list", "watch"]'
     return (
         f"Not allowed to {verb or 'read'} {resource}. Add to the role: "

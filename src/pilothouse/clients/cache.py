@@ -22,8 +22,9 @@ from typing import Any, Generic, Protocol
 
 import msgspec
 
-from pilothouse.clients.api import ExpiredError
+from pilothouse.clients.api import ExpiredError, NotFoundError
 from pilothouse.clients.resources import Kind, ListMeta, T, Trimmed
+from pilothouse.clients.sharing import Sharing
 from pilothouse.errors import BackendError, NotPermitted, PilothouseError
 
 PAGE = 500
@@ -32,6 +33,7 @@ SILENCE_SECONDS = WINDOW_SECONDS + 2.0
 RELIST_SECONDS = 5.0
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 3.0
+DISCOVERY_SECONDS = 30.0  # how often a resource that is not served is asked for again
 
 
 class Server(Protocol):
@@ -89,6 +91,7 @@ class Cache(Generic[T]):
         self._clock = clock
         self._sleep = sleep
         self._objects: dict[str, T] = {}
+        self._sharing = Sharing()
         self._version = ""
         self._proof = float("-inf")
         self._listed = float("-inf")
@@ -96,8 +99,10 @@ class Cache(Generic[T]):
         self._object: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind.type)
         self._change = msgspec.json.Decoder(_Change)
         self._lists = self._watches = self._changes = 0
+        self.pages = 0  # of all lists: a large one moves on, a stuck one does not
         self._problem = ""
         self._refused = False
+        self._absent = False
 
     def values(self) -> list[T]:
         """Everything there is, in no order."""
@@ -108,7 +113,7 @@ class Cache(Generic[T]):
             name=self.kind.name,
             synced=self._lists > 0,
             objects=len(self._objects),
-            age_seconds=self._clock() - self._proof,
+            age_seconds=0.0 if self._absent else self._clock() - self._proof,
             lists=self._lists,
             watches=self._watches,
             changes=self._changes,
@@ -118,6 +123,7 @@ class Cache(Generic[T]):
 
     async def run(self) -> None:
         """Keep current until cancelled. Nothing that a server does ends it."""
+        await self._until_served()
         pause = FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -128,10 +134,33 @@ class Cache(Generic[T]):
                 self._problem, self._refused = "", False
             except ExpiredError as error:
                 self._problem, self._version = str(error), ""
+            except NotFoundError as error:
+                # What may be absent may also go away again; for anything else it is a fault.
+                self._problem, self._version = str(error), ""
+                if self.kind.discovery:
+                    self._objects = {}
+                    await self._until_served()
+                await self._sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             except PilothouseError as error:
                 self._problem, self._refused = str(error), isinstance(error, NotPermitted)
                 await self._sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    async def _until_served(self) -> None:
+        """A resource that a cluster may not have is empty until it has it, and that is no fault."""
+        while self.kind.discovery:
+            try:
+                await self._api.get(self.kind.discovery)
+                self._absent = False
+                return
+            except NotFoundError:
+                self._absent, self._lists = True, max(self._lists, 1)
+                self._proof = self._clock()
+                await self._sleep(DISCOVERY_SECONDS)
+            except PilothouseError as error:
+                self._problem = str(error)
+                await self._sleep(LONGEST_PAUSE_SECONDS)
 
     async def _list(self) -> None:
         """A consistent list, page by page; swapped in whole, which takes care of deletions."""
@@ -141,7 +170,10 @@ class Cache(Generic[T]):
         parameters: dict[str, str | int] = {"limit": PAGE}
         while True:
             page = self._decode(self._page, await self._api.get(self.kind.path, parameters))
-            found.update((item.metadata.uid, item) for item in page.items)
+            for item in page.items:
+                self._sharing.share(item)
+                found[item.metadata.uid] = item
+            self.pages += 1
             if not page.metadata.continue_:
                 break
             parameters["continue"] = page.metadata.continue_
@@ -184,6 +216,7 @@ class Cache(Generic[T]):
             self._version = mark.metadata.resource_version or self._version
             return
         item: T = self._decode(self._object, change.object)
+        self._sharing.share(item)
         self._changes += 1
         if change.type == "DELETED":
             self._objects.pop(item.metadata.uid, None)

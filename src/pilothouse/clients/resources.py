@@ -13,6 +13,8 @@ from typing import TypeVar
 
 import msgspec
 
+from pilothouse.clients.keys import SYSTEM
+
 
 class Trimmed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """Base of every struct here: unknown fields are ignored, names are Kubernetes' own."""
@@ -93,8 +95,14 @@ class Resources(Trimmed, frozen=True, kw_only=True):
     limits: Amounts = {}
 
 
+class Port(Trimmed, frozen=True, kw_only=True):
+    host_port: int = 0
+    protocol: str = "TCP"
+
+
 class Container(Trimmed, frozen=True, kw_only=True):
     name: str = ""
+    ports: tuple[Port, ...] = ()
     resources: Resources = Resources()
     restart_policy: str = ""  # "Always" on an init container makes it a sidecar
 
@@ -138,6 +146,20 @@ class Volume(Trimmed, frozen=True, kw_only=True):
     host_path: dict[str, msgspec.Raw] | None = None
 
 
+class AffinityTerm(Trimmed, frozen=True, kw_only=True):
+    topology_key: str = ""
+
+
+class AntiAffinity(Trimmed, frozen=True, kw_only=True):
+    required: tuple[AffinityTerm, ...] = msgspec.field(
+        default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Trimmed, frozen=True, kw_only=True):
+    pod_anti_affinity: AntiAffinity | None = None
+
+
 class PodSpec(Trimmed, frozen=True, kw_only=True):
     node_name: str = ""
     priority: int = 0
@@ -147,6 +169,7 @@ class PodSpec(Trimmed, frozen=True, kw_only=True):
     node_selector: dict[str, str] = {}
     overhead: Amounts = {}
     volumes: tuple[Volume, ...] = ()
+    affinity: Affinity | None = None
 
 
 class PodStatus(Trimmed, frozen=True, kw_only=True):
@@ -203,10 +226,25 @@ class Target(Trimmed, frozen=True, kw_only=True):
     name: str = ""
 
 
+class MetricTarget(Trimmed, frozen=True, kw_only=True):
+    average_utilization: int | None = None  # percent of requests
+
+
+class ResourceMetric(Trimmed, frozen=True, kw_only=True):
+    name: str = ""
+    target: MetricTarget = MetricTarget()
+
+
+class MetricSpec(Trimmed, frozen=True, kw_only=True):
+    type: str = ""
+    resource: ResourceMetric | None = None
+
+
 class AutoscalerSpec(Trimmed, frozen=True, kw_only=True):
     scale_target_ref: Target = Target()
     min_replicas: int = 1
     max_replicas: int = 1
+    metrics: tuple[MetricSpec, ...] = ()
 
 
 class AutoscalerStatus(Trimmed, frozen=True, kw_only=True):
@@ -279,18 +317,76 @@ class Event(Trimmed, frozen=True, kw_only=True):
 
 
 class LeaseSpec(Trimmed, frozen=True, kw_only=True):
+    holder_identity: str = ""
+    acquire_time: datetime | None = None
     renew_time: datetime | None = None
     lease_duration_seconds: int = 40
+    lease_transitions: int = 0
 
 
 class Lease(Trimmed, frozen=True, kw_only=True):
-    """A node's heartbeat."""
+    """A node's heartbeat, or our own place at the helm."""
 
     metadata: Meta = Meta()
     spec: LeaseSpec = LeaseSpec()
 
 
-T = TypeVar("T", Node, Pod, Workload, Autoscaler, Budget, Quota, Namespace, Event, Lease)
+class ConfigMap(Trimmed, frozen=True, kw_only=True):
+    metadata: Meta = Meta()
+    data: dict[str, str] = {}
+
+
+class TicketStep(Trimmed, frozen=True, kw_only=True):
+    verb: str = ""
+    uid: str = ""
+    value: int = 0
+
+
+class TicketSpec(Trimmed, frozen=True, kw_only=True):
+    action: str = ""
+    undo: tuple[TicketStep, ...] = ()
+
+
+class TicketStatus(Trimmed, frozen=True, kw_only=True):
+    phase: str = ""
+    note: str = ""
+
+
+class Ticket(Trimmed, frozen=True, kw_only=True):
+    """An action of ours, as far as an observer cares: what its owner had declared."""
+
+    metadata: Meta = Meta()
+    spec: TicketSpec = TicketSpec()
+    status: TicketStatus = TicketStatus()
+
+
+class NodeClaimStatus(Trimmed, frozen=True, kw_only=True):
+    node_name: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class NodeClaim(Trimmed, frozen=True, kw_only=True):
+    """A node that Karpenter has asked for."""
+
+    metadata: Meta = Meta()
+    status: NodeClaimStatus = NodeClaimStatus()
+
+
+T = TypeVar(
+    "T",
+    Node,
+    Pod,
+    Workload,
+    Autoscaler,
+    Budget,
+    Quota,
+    Namespace,
+    Event,
+    Lease,
+    NodeClaim,
+    ConfigMap,
+    Ticket,
+)
 
 
 class ListMeta(Trimmed, frozen=True, kw_only=True):
@@ -305,6 +401,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     path: str  # "/api/v1/pods"
     type: type[Trimmed]
     api_group: str = ""
+    discovery: str = ""  # asked first; where it is not served, neither is this
 
 
 KINDS = (
@@ -335,5 +432,27 @@ KINDS = (
         path="/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases",
         type=Lease,
         api_group="coordination.k8s.io",
+    ),
+    Kind(
+        name="nodeclaims",
+        path="/apis/karpenter.sh/v1/nodeclaims",
+        type=NodeClaim,
+        api_group="karpenter.sh",
+        discovery="/apis/karpenter.sh/v1",
+    ),
+)
+
+# What an acting Pilothouse keeps beside: its own objects.
+ACTING_KINDS = (
+    Kind(
+        name="configmaps",
+        path=f"/api/v1/namespaces/{SYSTEM}/configmaps",
+        type=ConfigMap,
+    ),
+    Kind(
+        name="tickets",
+        path=f"/apis/pilothouse.dev/v1alpha1/namespaces/{SYSTEM}/tickets",
+        type=Ticket,
+        api_group="pilothouse.dev",
     ),
 )

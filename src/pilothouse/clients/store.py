@@ -17,21 +17,26 @@ from typing import Any
 from pilothouse.clients.access import Access
 from pilothouse.clients.api import Api
 from pilothouse.clients.cache import Cache, Health
+from pilothouse.clients.keys import GATES
 from pilothouse.clients.resources import (
     KINDS,
     Autoscaler,
     Budget,
+    ConfigMap,
     Event,
     Kind,
     Lease,
     Namespace,
     Node,
+    NodeClaim,
     Pod,
     Quota,
+    Ticket,
     Workload,
 )
 from pilothouse.errors import ClusterUnreachable, NotPermitted
 
+FAREWELL_SECONDS = 0.25  # connections say goodbye in turns of the event loop after they are closed
 Job = Callable[[Api], Coroutine[Any, Any, None]]
 
 
@@ -53,12 +58,14 @@ class Store:
         self._jobs.append(job)
 
     def open(self, *, wait_seconds: float = 30.0) -> None:
-        """Start, and wait until every cache has listed once."""
+        """Start, and wait until every cache has listed once; so long as pages come, we wait."""
         self._thread.start()
-        deadline = time.monotonic() + wait_seconds
+        deadline, pages = time.monotonic() + wait_seconds, 0
         while late := [h for h in self.health() if not h.synced]:
             if refused := [h.problem for h in late if h.refused]:
                 raise NotPermitted(" ".join(refused))
+            if (arrived := sum(cache.pages for cache in self._caches.values())) > pages:
+                deadline, pages = time.monotonic() + wait_seconds, arrived
             if time.monotonic() > deadline:
                 raise ClusterUnreachable(self._why_not_synced(wait_seconds))
             time.sleep(0.02)
@@ -79,8 +86,12 @@ class Store:
         except BaseException as error:  # handed to the reader, who raises it
             self._failure = error
         finally:
-            self._loop.run_until_complete(self._api.close())
+            self._loop.run_until_complete(self._leave())
             self._loop.close()
+
+    async def _leave(self) -> None:
+        await self._api.close()
+        await asyncio.sleep(FAREWELL_SECONDS)
 
     async def _everything(self) -> None:
         await self._api.get("/version")
@@ -132,3 +143,28 @@ class Store:
 
     def leases(self) -> list[Lease]:
         return self._of("leases")
+
+    def claims(self) -> list[NodeClaim]:
+        return self._of("nodeclaims")
+
+    def tickets(self) -> list[Ticket]:
+        return self._of("tickets")
+
+    def configuration(self, name: str) -> dict[str, str]:
+        """The lines of one of our own ConfigMaps; empty where it is not there."""
+        found: list[ConfigMap] = self._of("configmaps")
+        return next((c.data for c in found if c.metadata.name == name), {})
+
+    def gates(self) -> dict[str, str]:
+        """Namespaces whose new pods are held, deprioritized or rejected because of us."""
+        return self.configuration(GATES)
+
+    def declared_replicas(self) -> dict[str, int]:
+        """What owners had declared, by uid, where an action of ours is in force."""
+        return {
+            step.uid: step.value
+            for ticket in self.tickets()
+            if not ticket.status.phase
+            for step in ticket.spec.undo
+            if step.verb == "scale"
+        }

@@ -20,6 +20,7 @@ class Verb(StrEnum):
 
     SCALE = "scale"  # workload: replicas
     TAINT = "taint"  # node: 1 keeps new pods off, 0 takes our taint away
+    AVOID = "avoid"  # node: 1 keeps a new replica off it, 0 takes that taint away
     EVICT = "evict"  # pod: 1; refused where the disruption budget would break
     DRAIN = "drain"  # node: 1 evicts, paced by disruption budgets; 2 sleeps when empty; 0 stops
     POWER = "power"  # node: 1 awake, 0 asleep; sleep is refused while pods are bound

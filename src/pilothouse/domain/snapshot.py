@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from pilothouse.domain.observed import Claim, Reaction, Reading, Scaler, Trouble
 from pilothouse.domain.reference import Ref
 
 Ints = NDArray[np.int32]
@@ -42,6 +43,12 @@ class PendingCause(IntEnum):
     SELECTOR = 2
     GATED = 3
     AUTOSCALER = 4
+    IMAGE = 5
+    FOREIGN_GATE = 6
+
+
+# No queue helps these pods: somebody has to change something first.
+HELPLESS = (PendingCause.SELECTOR, PendingCause.IMAGE, PendingCause.FOREIGN_GATE)
 
 
 class Power(IntEnum):
@@ -193,6 +200,11 @@ class Source:
     completeness_permille: int
 
 
+# Recorded and counted into the digest only where there are any, so that records without them stay
+# what they were.
+IF_ANY = {"if_any": True}
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Snapshot:
     """What the cluster says (the raw view); ``interpreted`` is what we conclude from it."""
@@ -205,6 +217,11 @@ class Snapshot:
     namespaces: NamespaceTable
     zones: ZoneTable
     sources: tuple[Source, ...] = field(default=())
+    troubles: tuple[Trouble, ...] = field(default=(), metadata=IF_ANY)
+    scalers: tuple[Scaler, ...] = field(default=(), metadata=IF_ANY)
+    claims: tuple[Claim, ...] = field(default=(), metadata=IF_ANY)
+    reactions: tuple[Reaction, ...] = field(default=(), metadata=IF_ANY)  # ended since the last
+    readings: tuple[Reading, ...] = field(default=(), metadata=IF_ANY)
 
     def node_ref(self, row: int) -> Ref:
         return Ref(self.cluster, "node", "", str(self.nodes.names[row]))
@@ -263,7 +280,7 @@ class Interpretation:
     awake: Ints  # (nodes,) 1 when the node is ready and takes part
     queue_length: int  # pods that wait for resources, a gate or an autoscaler
     queue_oldest_seconds: int
-    unschedulable: int  # pods whose selector matches nothing: queueing cannot help
+    unschedulable: int  # pods that wait for what no queue can give: selector, image, gate
     violations: int  # workloads whose objective is broken now
     failed_pods: int
     requested_permille: int  # CPU requests over the capacity of awake nodes
@@ -287,7 +304,7 @@ def interpret(snapshot: Snapshot) -> Interpretation:
         1000 * nodes.memory_used_mib.astype(np.int64) // memory_capacity,
     )
     pending = pods.phase == Phase.PENDING
-    stuck = pending & (pods.pending_cause == PendingCause.SELECTOR)
+    stuck = pending & np.isin(pods.pending_cause, HELPLESS)
     waiting = pending & ~stuck
     oldest = int(snapshot.taken_seconds - pods.since_seconds[waiting].min()) if waiting.any() else 0
     capacity = max(int(cpu_capacity[awake].sum()), 1)

@@ -8,11 +8,12 @@ stay inside the budgets. It judges plans, never wishes, and keeps nothing betwee
 
 from pilothouse.guard.case import Sent, Standing, refuse
 from pilothouse.guard.guard import Check, Guard
-from pilothouse.guard.ledger import Active, Ledger
+from pilothouse.guard.ledger import STEWARD, Active, Ledger
 from pilothouse.guard.validity import JANITOR
 
 __all__ = [
     "JANITOR",
+    "STEWARD",
     "Active",
     "Check",
     "Guard",

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pilothouse.domain import ActionKind, Mode, Plan, Proposal, Snapshot, Verdict
 from pilothouse.errors import InvalidSetting
 from pilothouse.guard.case import THIRD_PARTY_RANK, Case, Sent, Standing, View, refuse
-from pilothouse.guard.ledger import Ledger
+from pilothouse.guard.ledger import STEWARD, Ledger
 from pilothouse.guard.modes import mode_of
-from pilothouse.guard.rails import RAILS
+from pilothouse.guard.rails import CARRYING_RAILS, RAILS
 from pilothouse.guard.tally import Tally
 from pilothouse.guard.validity import JANITOR, validate
 from pilothouse.settings import Settings
@@ -48,7 +48,10 @@ class Guard:
     def mode(self, proposal: Proposal, plan: Plan, modes: Mapping[str, Mode]) -> Mode:
         if proposal.kind is ActionKind.RESTORE:
             return Mode.ENFORCE  # whatever was done may always be undone
-        return mode_of(proposal.agent, plan, modes, self.settings.modes)
+        agent = proposal.agent
+        if agent == STEWARD:  # it goes as far as the agent whose action it carries on
+            agent = str(proposal.payload.get("agent", agent))
+        return mode_of(agent, plan, modes, self.settings.modes)
 
     def spent(self, *, ledger: Ledger, snapshot: Snapshot, now: int) -> frozenset[str]:
         """Workloads without budget and fields that rest: what a planner had better leave out."""
@@ -127,7 +130,8 @@ class Check:
             settings=self._settings,
             now=self._now,
         )
-        for rail in RAILS:
+        rails = CARRYING_RAILS if each.sender.name == STEWARD else RAILS
+        for rail in rails:
             verdict = rail(case)
             if verdict is not None:
                 return verdict
@@ -136,6 +140,7 @@ class Check:
     def grant(self, each: Sent, plan: Plan) -> Verdict | None:
         """Judge, and count it when it passes."""
         verdict = self.judge(each, plan)
-        if verdict is None and each.proposal.kind is not ActionKind.RESTORE:
+        counts = each.sender.name != STEWARD and each.proposal.kind is not ActionKind.RESTORE
+        if verdict is None and counts:
             self._tally.grant(plan, each.sender.name, self._now)
         return verdict

@@ -29,6 +29,7 @@ from pilothouse.domain import (
 )
 from pilothouse.settings import GuardSettings
 
+STEWARD = "steward"  # carries on what another agent began: evictions of a drain, then the sleep
 RETRY_SECONDS = 60  # an inverse the backend could not run is tried again after this long
 # Several verbs write one field: a taint, a drain and a sleep all take a node out of service.
 FIELDS = {
@@ -36,13 +37,14 @@ FIELDS = {
     Verb.TAINT: "serving",
     Verb.DRAIN: "serving",
     Verb.POWER: "serving",
+    Verb.AVOID: "avoid",
     Verb.EVICT: "placement",
     Verb.FREQUENCY: "frequency",
     Verb.CPU_LIMIT: "cpu",
     Verb.MEMORY_REQUEST: "memory",
     Verb.GATE: "gate",
 }
-OUT_OF_SERVICE = frozenset({Verb.TAINT, Verb.DRAIN, Verb.POWER})
+OUT_OF_SERVICE = frozenset({Verb.TAINT, Verb.AVOID, Verb.DRAIN, Verb.POWER})
 
 
 def field_of(write: Write) -> str:
@@ -52,7 +54,7 @@ def field_of(write: Write) -> str:
 
 def direction_of(write: Write) -> int:
     """-1 takes away from what runs, +1 gives (back), 0 changes nothing."""
-    if write.verb in (Verb.TAINT, Verb.DRAIN):
+    if write.verb in (Verb.TAINT, Verb.AVOID, Verb.DRAIN):
         return -1 if write.value else 1
     if write.verb is Verb.POWER:
         return 1 if write.value else -1
@@ -139,16 +141,17 @@ class Ledger:
     def charge(self, decision: Decision, snapshot: Snapshot) -> None:
         """Take in what a decision set out to do to the snapshot it was made from."""
         for action in decision.actions:
-            self._charge(action, decision.made_seconds, snapshot)
+            carried = any(p.agent == STEWARD for p in decision.proposals[action.proposal :][:1])
+            self._charge(action, decision.made_seconds, snapshot, counts=not carried)
         self._drop_vanished(decision)
         self.prune(decision.made_seconds)
 
-    def _charge(self, action: Action, now: int, snapshot: Snapshot) -> None:
+    def _charge(self, action: Action, now: int, snapshot: Snapshot, *, counts: bool) -> None:
         restored = self._book.active.pop(action.restores, None) if action.restores else None
         if restored is not None:
             for write in action.writes:
                 self._book.restoring[write.intent] = Restoring(source=restored, write=write)
-        else:
+        elif counts:  # what carries on an action was counted with it
             self._book.charges.append(_charge_of(action, now, snapshot))
         for write in action.writes:
             if restored is None:
@@ -295,6 +298,16 @@ class Ledger:
     def due(self, now: int, *, halted: bool) -> list[Active]:
         """What must be taken back now: the expired, or everything once halted."""
         return [held for held in self.active if halted or held.expires <= now]
+
+    def under_way(self, now: int) -> list[tuple[Active, Ref, bool]]:
+        """Drains in force: the action, its node, and whether a sleep follows."""
+        return [
+            (held, write.target, write.expect == 2)
+            for held in self.active
+            if held.expires > now
+            for write in held.inverse
+            if write.verb is Verb.DRAIN
+        ]
 
     @property
     def active(self) -> tuple[Active, ...]:

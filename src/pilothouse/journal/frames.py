@@ -14,6 +14,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from pilothouse.domain import Forecast, Snapshot
+from pilothouse.domain.snapshot import IF_ANY
 from pilothouse.errors import JournalCorrupt
 from pilothouse.journal.blocks import Array, BlockReader, BlockWriter, joined
 from pilothouse.journal.tables import column_names, has_names, put_table, take_table
@@ -43,6 +44,9 @@ def encode(frame: Frame, before: Frame | None = None) -> bytes:
                 put_table(writer, part, getattr(earlier, name, None), shared)
             else:
                 facts.append(part)
+    extras = _extras(frame.snapshot) | _extras(frame.forecast)
+    if extras:
+        facts.append(extras)
     return (_KEY if before is None else _DELTA) + writer.pack(facts)
 
 
@@ -66,8 +70,18 @@ def decode(data: bytes, before: Frame | None = None) -> Frame:
                 tables += 1
             else:
                 values[name] = msgspec.convert(next(facts), hint)
-        sides[side] = kind(**values)
-    return Frame(**sides)
+        sides[side] = values
+    extras: dict[str, Any] = next(facts, {})  # older records, and most others, have none
+    for side, kind in (("snapshot", Snapshot), ("forecast", Forecast)):
+        for name, hint in _IF_ANY[kind].items():
+            if name in extras:
+                sides[side][name] = msgspec.convert(extras[name], hint)
+    return Frame(snapshot=Snapshot(**sides["snapshot"]), forecast=Forecast(**sides["forecast"]))
+
+
+def _extras(value: Snapshot | Forecast) -> dict[str, Any]:
+    """What is recorded only where there is any; no two of these fields share a name."""
+    return {name: part for name in _IF_ANY[type(value)] if (part := getattr(value, name))}
 
 
 def is_keyframe(data: bytes) -> bool:
@@ -83,6 +97,8 @@ def digest_of(value: Snapshot | Forecast) -> str:
             _add_table(total, part)
         else:
             _add(total, msgspec.msgpack.encode(part, order="deterministic"))
+    if extras := _extras(value):
+        _add(total, msgspec.msgpack.encode(extras, order="deterministic"))
     return total.hexdigest()
 
 
@@ -102,8 +118,16 @@ def _add(total: Any, data: bytes) -> None:
 
 def _split(kind: type[Any]) -> tuple[tuple[str, Any, bool], ...]:
     hints = get_type_hints(kind)
-    return tuple((f.name, hints[f.name], hasattr(hints[f.name], "uid")) for f in fields(kind))
+    return tuple(
+        (f.name, hints[f.name], hasattr(hints[f.name], "uid"))
+        for f in fields(kind)
+        if f.metadata != IF_ANY
+    )
 
 
 _PARTS = {kind: _split(kind) for kind in (Snapshot, Forecast)}
 """Field names, types and whether the field is a table."""
+_IF_ANY = {
+    kind: {f.name: get_type_hints(kind)[f.name] for f in fields(kind) if f.metadata == IF_ANY}
+    for kind in (Snapshot, Forecast)
+}

@@ -26,6 +26,11 @@ NAMESPACE = "pilothouse-exercise"  # made with the lab, as is the role that is b
 IDENTITY = "exerciser"
 LABEL = "pilothouse.dev/stimulus"
 MEMORY_LIMIT_MIB = 96
+FLAP_SECONDS = 10  # on and off: faster than any forecast of a level can follow
+PULSE_SECONDS = 1.0
+DUTY_SECONDS = 20  # a failing kubelet stops for a rising part of every such stretch
+LEAST_QUOTA = 0.25  # of what it had: how far a degrading worker's quota shrinks
+RIVAL_REPLICAS = (1, 2)  # what a rival sets, turn about, whatever anybody else has set
 Object = dict[str, Any]
 
 
@@ -62,10 +67,15 @@ def deal(scenario: Scenario, seed: int, *, pace: float = 1.0) -> list[Step]:
                 kind=card.kind,
                 at_seconds=int((warmup + turn * gap) / pace),
                 duration_seconds=max(int(_draw(lasts, seed, "duration", index) / pace), 1),
-                magnitude=_draw(size, seed, "magnitude", index),
+                magnitude=_magnitude(card.kind, _draw(size, seed, "magnitude", index), pace),
             )
         )
     return steps
+
+
+def _magnitude(kind: StimulusKind, drawn: int, pace: float) -> int:
+    """A rival's magnitude is a time, and time runs faster with the pace."""
+    return max(int(drawn / pace), 1) if kind is StimulusKind.RIVAL_CONTROLLER else drawn
 
 
 def _word(seed: int, what: str, index: int) -> int:
@@ -89,7 +99,8 @@ def objects(step: Step, *, worker_millicores: int, workers: int) -> list[Object]
             )
         ],
         StimulusKind.CPU_SATURATION: lambda: [_burner(step)],
-        StimulusKind.FLAPPING_LOAD: lambda: [_burner(step)],
+        StimulusKind.FLAPPING_LOAD: lambda: [_burner(step, f"--flap={FLAP_SECONDS}s")],
+        StimulusKind.RIVAL_CONTROLLER: lambda: [_deployment(step)],
         StimulusKind.NOISY_NEIGHBOR: lambda: [
             _deployment(
                 step, replicas=step.magnitude, arguments=[f"--burn-millicores={worker_millicores}"]
@@ -168,10 +179,10 @@ def _deployment(
     }
 
 
-def _burner(step: Step) -> Object:
+def _burner(step: Step, *more: str) -> Object:
     """A service that asks for a tenth of a core and uses what the magnitude says of it."""
     burn = step.magnitude * 100 // 1000
-    return _deployment(step, arguments=[f"--burn-millicores={burn}"], millicores=100)
+    return _deployment(step, arguments=[f"--burn-millicores={burn}", *more], millicores=100)
 
 
 def _job(step: Step, *, pods: int) -> Object:
@@ -200,7 +211,8 @@ def _job(step: Step, *, pods: int) -> Object:
 
 
 def _meta(step: Step) -> Object:
-    return {"name": step.name, "namespace": NAMESPACE, "labels": {LABEL: str(step.kind)}}
+    labels = {"app": step.name, LABEL: str(step.kind)}
+    return {"name": step.name, "namespace": NAMESPACE, "labels": labels}
 
 
 class Exercise:
@@ -217,6 +229,13 @@ class Exercise:
         self._clock = clock
         self._sleep = sleep
         self._workers = lab.workers()
+        self._open: dict[int, tuple[Step, float]] = {}
+        self._state: dict[int, object] = {}  # what was last done to a stimulus that goes on
+
+    @property
+    def active(self) -> list[Step]:
+        """What is going on now; may be read from another thread."""
+        return [step for step, _ in list(self._open.values())]
 
     def run(self, steps: list[Step]) -> Iterator[str]:
         began = self._clock()
@@ -225,20 +244,30 @@ class Exercise:
             + [(s.at_seconds + s.duration_seconds, 0, s) for s in steps],
             key=lambda moment: (moment[0], moment[1], moment[2].number),
         )
-        open_steps: dict[int, Step] = {}
         try:
             for at, begins, step in moments:
-                self._sleep(max(began + at - self._clock(), 0))
+                self._wait_until(began + at)
                 if begins:
-                    open_steps[step.number] = step
+                    self._open[step.number] = (step, self._clock())
                     yield f"{at:>5} s  {step.name} begins, {self.begin(step)}"
                 else:
-                    open_steps.pop(step.number, None)
-                    self.end(step)
+                    self._close(step)
                     yield f"{at:>5} s  {step.name} ends"
         finally:
-            for step in open_steps.values():
-                self.end(step)
+            for step in self.active:
+                self._close(step)
+
+    def _wait_until(self, moment: float) -> None:
+        """Meanwhile what goes on changes: quotas shrink, kubelets stop, rivals scale."""
+        while (left := moment - self._clock()) > 0:
+            for step, since in list(self._open.values()):
+                self.pulse(step, self._clock() - since)
+            self._sleep(min(left, PULSE_SECONDS))
+
+    def _close(self, step: Step) -> None:
+        self._open.pop(step.number, None)
+        self._state.pop(step.number, None)
+        self.end(step)
 
     def begin(self, step: Step) -> str:
         """Start a stimulus; says in words what it is here."""
@@ -248,11 +277,9 @@ class Exercise:
             self._lab.apply(json.dumps(thing), identity=IDENTITY)
         if made:
             return f"{made[0]['kind']} {NAMESPACE}/{step.name}"
-        worker = self._victim(step)
+        worker = self.victim(step)
         if step.kind is StimulusKind.NODE_DEGRADATION:
-            self._lab.squeeze(worker, share // 4)
-            self._lab.signal(f"kubelet-{worker}", signal.SIGSTOP)
-            return f"{worker} has a quarter of its quota and its kubelet is paused"
+            return f"the quota of {worker} shrinks and its kubelet stops for longer and longer"
         if step.kind is StimulusKind.SUDDEN_NODE_LOSS:
             self._lab.kill(f"kubelet-{worker}")
             return f"the kubelet of {worker} is dead"
@@ -262,21 +289,52 @@ class Exercise:
             "stimulus of the lab", str(step.kind), [str(k) for k in StimulusKind]
         )
 
+    def pulse(self, step: Step, elapsed: float) -> None:
+        """What a stimulus does while it lasts."""
+        if step.kind is StimulusKind.NODE_DEGRADATION:
+            self._degrade(step, elapsed)
+        elif step.kind is StimulusKind.RIVAL_CONTROLLER:
+            turn = int(elapsed // max(step.magnitude, 1)) % len(RIVAL_REPLICAS)
+            if self._is_new(step, turn):
+                self._scale(step, RIVAL_REPLICAS[turn])
+
+    def _degrade(self, step: Step, elapsed: float) -> None:
+        """The quota shrinks to a quarter; the kubelet is stopped for a rising part of the time."""
+        worker = self.victim(step)
+        progress = min(2 * elapsed / step.duration_seconds, 1.0)  # worst from half-time on
+        stopped = elapsed % DUTY_SECONDS < progress * DUTY_SECONDS
+        quota = round((1 - (1 - LEAST_QUOTA) * progress) * self._workers[0].cpu_millicores)
+        if self._is_new(step, (quota, stopped)):
+            self._lab.squeeze(worker, quota)
+            self._lab.signal(f"kubelet-{worker}", signal.SIGSTOP if stopped else signal.SIGCONT)
+
+    def _is_new(self, step: Step, state: object) -> bool:
+        before = self._state.get(step.number)
+        self._state[step.number] = state
+        return before != state
+
+    def _scale(self, step: Step, replicas: int) -> None:
+        patch = json.dumps({"spec": {"replicas": replicas}})
+        self._lab.kubectl(
+            *("patch", "deployment", step.name, "-n", NAMESPACE, "--type=merge", "-p", patch),
+            identity=IDENTITY,
+        )
+
     def end(self, step: Step) -> None:
         """Take a stimulus back."""
-        worker = self._victim(step)
+        worker = self.victim(step)
         if step.kind is StimulusKind.NODE_DEGRADATION:
             self._lab.signal(f"kubelet-{worker}", signal.SIGCONT)
             self._lab.squeeze(worker, self._workers[0].cpu_millicores)
         elif step.kind is StimulusKind.SUDDEN_NODE_LOSS:
             self._lab.restart(f"kubelet-{worker}")
         else:
-            selector = f"{LABEL}={step.kind}"
+            selector = f"app={step.name}"
             self._lab.kubectl(
                 *("delete", "deployments,jobs", "-n", NAMESPACE, "-l", selector),
                 "--wait=false",
                 identity=IDENTITY,
             )
 
-    def _victim(self, step: Step) -> str:
+    def victim(self, step: Step) -> str:
         return self._workers[step.number % len(self._workers)].name if self._workers else ""

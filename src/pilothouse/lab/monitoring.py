@@ -4,13 +4,21 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
 
 from pilothouse.lab.component import Component, Site, flags
 from pilothouse.lab.controlplane import MANIFESTS
-from pilothouse.lab.layout import API_ADDRESS, API_PORT, CLUSTER, NODE_METER_PORT, Worker
+from pilothouse.lab.layout import (
+    API_ADDRESS,
+    API_PORT,
+    CLUSTER,
+    FAKE_NODE_PORT,
+    NODE_METER_PORT,
+    Worker,
+)
 
 SCRAPE = "5s"  # short, so that a test need not wait for two scrapes of fifteen
 
@@ -60,10 +68,10 @@ def kube_state_metrics(site: Site) -> Component:
     )
 
 
-def prometheus(site: Site, workers: list[Worker]) -> Component:
+def prometheus(site: Site, workers: list[Worker], fake_nodes: Sequence[str]) -> Component:
     home = site.layout.folder("prometheus")
     config = home / "prometheus.yml"
-    config.write_text(yaml.safe_dump(_config(site, workers), sort_keys=False))
+    config.write_text(yaml.safe_dump(_config(site, workers, fake_nodes), sort_keys=False))
     return Component(
         name="prometheus",
         command=(
@@ -79,7 +87,7 @@ def prometheus(site: Site, workers: list[Worker]) -> Component:
     )
 
 
-def _config(site: Site, workers: list[Worker]) -> dict[str, Any]:
+def _config(site: Site, workers: list[Worker], fake_nodes: Sequence[str]) -> dict[str, Any]:
     tls = {
         "ca_file": site.pki("ca.crt"),
         "cert_file": site.pki("prometheus.crt"),
@@ -109,6 +117,7 @@ def _config(site: Site, workers: list[Worker]) -> dict[str, Any]:
                 }
                 for path in ("/metrics/cadvisor", "/metrics/resource")
             ),
+            _fake_kubelets(fake_nodes, tls, cluster),
             {
                 "job_name": "node",
                 "static_configs": [
@@ -135,6 +144,29 @@ def _config(site: Site, workers: list[Worker]) -> dict[str, Any]:
             },
             _pods(site, cluster),
         ],
+    }
+
+
+def _fake_kubelets(
+    names: Sequence[str], tls: dict[str, str], cluster: dict[str, str]
+) -> dict[str, Any]:
+    """One process answers for all fake nodes, each at a path of its own."""
+    return {
+        "job_name": "kubelet-fake",
+        "scheme": "https",
+        "tls_config": tls,
+        "static_configs": [
+            {
+                "targets": [f"{API_ADDRESS}:{FAKE_NODE_PORT}"],
+                "labels": {
+                    "node": name,
+                    "instance": name,
+                    "__metrics_path__": f"/metrics/nodes/{name}/metrics/resource",
+                },
+            }
+            for name in names
+        ],
+        "relabel_configs": [{"target_label": "job", "replacement": "kubelet"}, cluster],
     }
 
 

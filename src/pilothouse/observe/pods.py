@@ -11,6 +11,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
+from pilothouse.clients.protection import why_kept
 from pilothouse.clients.quantity import mebibytes, millicores
 from pilothouse.clients.resources import Container, Pod
 from pilothouse.domain import Phase
@@ -27,9 +28,6 @@ _BROKEN = frozenset(
         "RunContainerError",
     }
 )
-DO_NOT_DISRUPT = ("pilothouse.dev/do-not-disrupt", "karpenter.sh/do-not-disrupt")
-SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-MIRROR = "kubernetes.io/config.mirror"
 
 
 class PodFacts(NamedTuple):
@@ -68,7 +66,7 @@ def facts(pod: Pod) -> PodFacts:
         memory_limit=_limited(containers, "memory"),
         restarts=sum(s.restart_count for s in statuses),
         last_oom=any(t.reason == "OOMKilled" for t in last),
-        evictable=int(_is_evictable(pod)),
+        evictable=int(not why_kept(pod)),
         priority=pod.spec.priority,
     )
 
@@ -120,20 +118,6 @@ def _limited(containers: tuple[Container, ...], resource: str) -> int:
     unit = millicores if resource == "cpu" else mebibytes
     limits = [c.resources.limits.get(resource) for c in containers]
     return 0 if None in limits else sum(unit(limit) for limit in limits if limit is not None)
-
-
-def _is_evictable(pod: Pod) -> bool:
-    annotations = pod.metadata.annotations
-    owner = next((o for o in pod.metadata.owner_references if o.controller), None)
-    local = any(v.empty_dir is not None or v.host_path is not None for v in pod.spec.volumes)
-    return (
-        owner is not None
-        and owner.kind != "DaemonSet"
-        and MIRROR not in annotations
-        and not any(annotations.get(name) == "true" for name in DO_NOT_DISRUPT)
-        and (annotations.get(SAFE_TO_EVICT) == "true" or not local)
-        and annotations.get(SAFE_TO_EVICT) != "false"
-    )
 
 
 def _unix(moment: datetime | None) -> float:

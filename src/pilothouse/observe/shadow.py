@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A live cluster as the loop's backend, in shadow: everything is seen, nothing is changed.
 
-All it ever writes are Events about its decisions.
+All it ever writes are Events about its decisions and its own Lease.
 
 Time is the cluster's own, so ``advance`` does nothing. What a stretch of time cost is added up from
 one look to the next; a look that is late is charged for the whole gap, up to a limit, because what
@@ -10,14 +10,15 @@ happened in a longer gap nobody saw.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
 
 from pilothouse.clients.events import EventWriter
+from pilothouse.clients.lease import Leadership
 from pilothouse.clients.store import Store
-from pilothouse.domain import Decision, Phase, Receipt, Snapshot, Status, Toll, Write
+from pilothouse.domain import Action, Decision, Phase, Receipt, Snapshot, Status, Toll, Write
 from pilothouse.errors import InternalError
 from pilothouse.observe.kubernetes import Observer
 from pilothouse.observe.pending import Wait
@@ -29,7 +30,15 @@ LONGEST_GAP_SECONDS = 60
 class ShadowCluster:
     """Looks and remembers. ``execute`` answers that nothing was sent."""
 
-    def __init__(self, store: Store, observer: Observer, events: EventWriter | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        observer: Observer,
+        events: EventWriter | None = None,
+        leadership: Leadership | None = None,
+    ) -> None:
+        self.exerciser: Callable[[], Sequence[Any]] = tuple  # whoever puts stress on it now
+        self.leadership = leadership or Leadership()  # one that never ran holds nothing
         self._store = store
         self._observer = observer
         self._events = events
@@ -85,6 +94,9 @@ class ShadowCluster:
             carbon_grams=carbon,
         )
 
+    def begin(self, action: Action) -> str:
+        return ""
+
     def execute(self, write: Write, agent: str) -> Receipt:
         return Receipt(
             intent=write.intent,
@@ -103,7 +115,7 @@ class ShadowCluster:
                 self._events.say(remark)
 
     def stimuli(self) -> Sequence[Any]:
-        return ()
+        return self.exerciser()
 
     def fork(self) -> Self:
         raise InternalError(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from pilothouse.clients import metrics
@@ -18,6 +17,7 @@ from pilothouse.clients.api import Api
 from pilothouse.clients.metrics import Sample, Usage
 from pilothouse.clients.prometheus import Answer, Prometheus
 from pilothouse.errors import BackendError, PilothouseError
+from pilothouse.settings import ObserveSettings
 
 POLL_SECONDS = 5.0
 LARGEST_MILLICORES = 2_000_000  # two thousand cores in one node: somebody's unit is wrong
@@ -47,71 +47,60 @@ class MetricsApi:
         """Nothing of its own: it asks through the API server."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queries:
-    """What is asked of Prometheus. Every answer carries the labels it is summed by.
-
-    The inner maximum is for kubelets that are scraped at two paths: the same container counts once.
-    """
-
-    pod_cpu: str = (
-        "sum by (namespace, pod) (max by (namespace, pod, container) "
-        '(rate(container_cpu_usage_seconds_total{container!="",container!="POD"}[1m])))'
-    )
-    pod_memory: str = (
-        "sum by (namespace, pod) (max by (namespace, pod, container) "
-        '(container_memory_working_set_bytes{container!="",container!="POD"}))'
-    )
-    node_cpu: str = "sum by (node) (rate(node_cpu_usage_seconds_total[1m]))"
-    node_memory: str = "max by (node) (node_memory_working_set_bytes)"
-
-
 class PrometheusUsage:
     """Prometheus' own view, for clusters that have one."""
 
     name = "prometheus"
 
-    def __init__(self, prometheus: Prometheus, queries: Queries | None = None) -> None:
+    def __init__(self, prometheus: Prometheus, settings: ObserveSettings | None = None) -> None:
         self._prometheus = prometheus
-        self._queries = queries or Queries()
+        self._settings = settings or ObserveSettings()
 
     async def fetch(self, api: Api) -> Usage:
-        q, ask = self._queries, self._prometheus.query
+        s, ask = self._settings, self._prometheus.query
         pod_cpu, pod_memory, node_cpu, node_memory = await asyncio.gather(
-            ask(q.pod_cpu), ask(q.pod_memory), ask(q.node_cpu), ask(q.node_memory)
+            ask(s.pod_cpu_query),
+            ask(s.pod_memory_query),
+            ask(s.node_cpu_query),
+            ask(s.node_memory_query),
         )
-        return Usage(
-            source=self.name,
-            nodes=_join(node_cpu, node_memory, _node_of),
-            pods=_join(pod_cpu, pod_memory, _pod_of),
-        )
+        nodes = join(node_cpu, node_memory, node_of)
+        if not nodes:
+            raise BackendError(
+                f"Prometheus at {self._prometheus.url} knows the use of no node. The queries: "
+                f"{s.node_cpu_query} and {s.node_memory_query}"
+            )
+        return Usage(source=self.name, nodes=nodes, pods=join(pod_cpu, pod_memory, pod_of))
 
     async def close(self) -> None:
         await self._prometheus.close()
 
 
-def _node_of(labels: Mapping[str, str]) -> str:
+def node_of(labels: Mapping[str, str]) -> str:
     return labels.get("node", "")
 
 
-def _pod_of(labels: Mapping[str, str]) -> tuple[str, str]:
+def pod_of(labels: Mapping[str, str]) -> tuple[str, str]:
     return labels.get("namespace", ""), labels.get("pod", "")
 
 
-def _join(cpu: Answer, memory: Answer, key: Callable[[Mapping[str, str]], K]) -> dict[K, Sample]:
+def join(cpu: Answer, memory: Answer, key: Callable[[Mapping[str, str]], K]) -> dict[K, Sample]:
     """Only what both answers know, at the older of the two times; absurd values are left out."""
     held = {key(row.labels): row for row in memory.rows}
     joined: dict[K, Sample] = {}
     for row in cpu.rows:
         other = held.get(key(row.labels))
-        if other is None:
-            continue
-        millicores, mib = round(row.value * 1000), round(other.value / 2**20)
-        if 0 <= millicores <= LARGEST_MILLICORES and 0 <= mib <= LARGEST_MIB:
-            joined[key(row.labels)] = Sample(
-                cpu_millicores=millicores, memory_mib=mib, at=min(row.at, other.at)
-            )
+        if other is not None and (found := sample(row.points[-1], other.points[-1])):
+            joined[key(row.labels)] = found
     return joined
+
+
+def sample(cores: tuple[float, float], held: tuple[float, float]) -> Sample | None:
+    """Two points (Unix seconds, value) as one sample; None where somebody's unit is wrong."""
+    millicores, mib = round(cores[1] * 1000), round(held[1] / 2**20)
+    if not (0 <= millicores <= LARGEST_MILLICORES and 0 <= mib <= LARGEST_MIB):
+        return None
+    return Sample(cpu_millicores=millicores, memory_mib=mib, at=min(cores[0], held[0]))
 
 
 class FirstThatAnswers:

@@ -2,8 +2,9 @@
 """Agent C: the queue stays healthy.
 
 Holding new batch work is right while nodes are overloaded or services are outside their objective;
-a queue alone is better served by releasing batch work last. Pods that wait for a selector nobody
-matches do not count: no queueing helps them. A gate is opened again as soon as it is not needed.
+a queue alone is better served by releasing batch work last. Pods that wait for what no queue gives
+(a selector nobody matches, an image, somebody's gate) do not count. A gate is opened again as soon
+as it is not needed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pilothouse.domain import (
     Snapshot,
     WorkloadKind,
 )
+from pilothouse.domain.snapshot import HELPLESS
 from pilothouse.features.population import Population
 from pilothouse.propose.voice import Voice
 from pilothouse.settings import Settings
@@ -56,7 +58,7 @@ class _Case:
         pods = snapshot.pods
         pending = pods.phase == Phase.PENDING
         gated = pods.pending_cause == PendingCause.GATED
-        stuck = pods.pending_cause == PendingCause.SELECTOR
+        stuck = np.isin(pods.pending_cause, HELPLESS)
         self.waiting_batch = pending & ~stuck & self.population.batch
         self.short = int((pending & ~gated & ~stuck).sum())  # waits for room, not for us
         self.gated = int((pending & gated).sum())

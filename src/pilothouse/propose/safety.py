@@ -94,6 +94,7 @@ class _Case:
         self.interpreted = snapshot.interpreted
         declared = snapshot.workloads.replicas_baseline
         self.floor = settings.guard.cpu_floor_share
+        self.longest_hold = settings.guard.ttl_seconds.get(ActionKind.MIGRATE.value, 0)
         self.most_replicas = (declared * settings.guard.replica_factor).astype(np.int64)
 
     # Nodes about to fail.
@@ -124,26 +125,44 @@ class _Case:
     ) -> Proposal:
         table, target = self.forecast.node_risk, self.snapshot.node_ref(row)
         why = self._node_story(row)
+        moved = self._moved_by("nodes", int(table.uid[row]))
         fails = "is failing" if table.driver[row] == Driver.UNREADY else "fails within 15 min"
         payload: dict[str, str | int | float | bool] = {}
         if kind is ActionKind.THROTTLE:
             payload = {"factor": self.settings.throttle_factor}
+        if kind is ActionKind.MIGRATE and self.settings.hold_seconds < self.longest_hold:
+            payload = {"seconds": self.settings.hold_seconds}
         return self.voice.wants(
             kind,
             target,
             score=risk / 1000,
             priority=priority,
             reason=f"{target.short} {fails} with probability {share(risk)} "
-            f"(needs {needs:.2f}){': ' + why if why else ''}",
+            f"(needs {needs:.2f}){self._says(moved)}{': ' + why if why else ''}",
             evidence=(
                 Evidence("risk 15 min", risk / 1000, "", needs),
                 Evidence("errors", float(self.snapshot.nodes.errors_per_minute[row]), "/min"),
                 Evidence("heartbeat lag", float(self.snapshot.nodes.heartbeat_lag_ms[row]), "ms"),
                 Evidence("pods", float(self.snapshot.nodes.pods[row])),
+                *moved,
             ),
             payload=payload,
             otherwise=self._next_best(kind, target.short, needs),
         )
+
+    def _moved_by(self, scope: str, uid: int) -> tuple[Evidence, ...]:
+        """What a learned forecaster says moved this risk; nothing of a transparent one."""
+        return tuple(
+            Evidence(
+                f"{told.feature} {told.value_thousandths / 1000:g} adds",
+                told.adds_thousandths / 1000,
+                "log-odds",
+            )
+            for told in self.forecast.attributed(scope, uid)
+        )
+
+    def _says(self, moved: tuple[Evidence, ...]) -> str:
+        return f", says {self.forecast.forecaster}" if moved else ""
 
     def _next_best(self, kind: ActionKind, name: str, needs: float) -> str:
         follower = {
@@ -210,30 +229,35 @@ class _Case:
         table, target = self.forecast.workload_risk, self.snapshot.workload_ref(row)
         why = _DRIVERS[Driver(int(table.driver[row]))].format(int(table.driver_value[row]))
         needs = self.settings.replicate_risk
-        avoid = self._riskiest_node_of(row)
+        worst = self._riskiest_pod_of(row)
+        avoid = "" if worst is None else self._host_of(worst)
+        moved = () if worst is None else self._moved_by("pods", int(self.snapshot.pods.uid[worst]))
         return self.voice.wants(
             ActionKind.REPLICATE,
             target,
             score=risk / 1000,
             priority=2,
             reason=f"{target.short} loses too many replicas within 5 min with probability "
-            f"{share(risk)} (needs {needs:.2f}){': ' + why if why else ''}",
+            f"{share(risk)} (needs {needs:.2f}){self._says(moved)}{': ' + why if why else ''}",
             evidence=(
                 Evidence("risk 5 min", risk / 1000, "", needs),
                 Evidence("ready replicas", float(self.snapshot.workloads.replicas_ready[row])),
                 Evidence("minimum", float(self.snapshot.workloads.min_available[row])),
+                *moved,
             ),
             payload={"seconds": BRIDGE_SECONDS, **({"avoid": avoid} if avoid else {})},
             otherwise=f"below {needs:.2f} the choice would have been: nothing for {target.short}",
         )
 
-    def _riskiest_node_of(self, row: int) -> str:
+    def _riskiest_pod_of(self, row: int) -> int | None:
         pods = self.population.of_workload(row)
         pods = pods[self.snapshot.pods.node[pods] >= 0]
         if not len(pods):
-            return ""
-        worst = pods[np.argmax(self.forecast.pod_risk.risk_permille[pods, self.column])]
-        return str(self.snapshot.nodes.names[self.snapshot.pods.node[worst]])
+            return None
+        return int(pods[np.argmax(self.forecast.pod_risk.risk_permille[pods, self.column])])
+
+    def _host_of(self, pod: int) -> str:
+        return str(self.snapshot.nodes.names[self.snapshot.pods.node[pod]])
 
     def for_full_pods(self) -> Iterator[Proposal]:
         """A pod that leaked up to its limit and stays there slows its service until somebody

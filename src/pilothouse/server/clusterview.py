@@ -17,11 +17,15 @@ from pilothouse.domain import (
     PendingCause,
     Phase,
     Power,
+    Reaction,
     Ref,
     RiskTable,
+    Scaler,
     Snapshot,
+    Trouble,
     horizon_column,
 )
+from pilothouse.domain.observed import NEVER
 from pilothouse.domain.snapshot import Ints, Uids
 from pilothouse.server.shapes import (
     AbstentionView,
@@ -31,13 +35,17 @@ from pilothouse.server.shapes import (
     InterpretedView,
     NodeView,
     RawView,
+    ReactionView,
+    ScalerView,
     SourceView,
     StimulusView,
+    TroubleView,
     WorkloadView,
 )
 
 NODES_SHOWN = 100
 WORKLOADS_SHOWN = 12
+TROUBLES_SHOWN = 12
 RISK_HORIZON_SECONDS = 900  # the horizon the Safety agent looks at
 UNKNOWN = -1
 
@@ -72,7 +80,38 @@ def cluster_view(
             )
             for s in snapshot.sources
         ],
+        troubles=[_trouble(t) for t in snapshot.troubles[:TROUBLES_SHOWN]],
+        scalers=[_scaler(a) for a in snapshot.scalers if a.current != a.desired][:TROUBLES_SHOWN],
+        reactions=[_reaction(r) for r in snapshot.reactions[:TROUBLES_SHOWN]],
         stimuli=stimuli,
+    )
+
+
+def _trouble(trouble: Trouble) -> TroubleView:
+    name = f"{trouble.namespace}/{trouble.name}" if trouble.namespace else trouble.name
+    return TroubleView(
+        cause=str(trouble.cause), target=name, count=trouble.count, sentence=trouble.sentence
+    )
+
+
+def _scaler(scaler: Scaler) -> ScalerView:
+    return ScalerView(
+        workload=f"{scaler.namespace}/{scaler.name}",
+        current=scaler.current,
+        desired=scaler.desired,
+        maximum=scaler.maximum,
+    )
+
+
+def _reaction(reaction: Reaction) -> ReactionView:
+    def known(seconds: int) -> int | None:
+        return None if seconds == NEVER else seconds
+
+    return ReactionView(
+        workload=f"{reaction.namespace}/{reaction.name}",
+        decided_seconds=known(reaction.decided_seconds),
+        node_seconds=known(reaction.node_seconds),
+        running_seconds=known(reaction.running_seconds),
     )
 
 
@@ -121,6 +160,7 @@ def _raw(snapshot: Snapshot) -> RawView:
         pending_selector=int(causes[PendingCause.SELECTOR]),
         pending_gated=int(causes[PendingCause.GATED]),
         pending_autoscaler=int(causes[PendingCause.AUTOSCALER]),
+        pending_foreign=int(causes[PendingCause.FOREIGN_GATE]),
         starting=int(phases[Phase.STARTING]),
         running=int(phases[Phase.RUNNING]),
         failed=int(phases[Phase.FAILED]),

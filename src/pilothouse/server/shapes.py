@@ -161,6 +161,7 @@ class DecisionView(Shape, frozen=True, kw_only=True):
     rationale: Annotated[str, _says("Why, in one sentence with the deciding numbers.")]
     margin: Annotated[str, _says("What would have been chosen had that number been lower.")]
     halted: Annotated[bool, _says("The kill switch was on.")]
+    halted_because: Annotated[str, _says("Why it was on; empty where nobody said or it was off.")]
     snapshot_digest: Annotated[str, _says("Digest of the snapshot it was made from.")]
     forecast_digest: Annotated[str, _says("Digest of the forecast it was made from.")]
     proposals_total: Annotated[int, _says("How many proposals there were.")]
@@ -225,6 +226,33 @@ class SourceView(Shape, frozen=True, kw_only=True):
     completeness_permille: Annotated[int, _says("How much of it arrived.")]
 
 
+class TroubleView(Shape, frozen=True, kw_only=True):
+    """Something that is not as it should be, and why."""
+
+    cause: Annotated[str, _says("The cause, in words.")]
+    target: Annotated[str, _says("What it has hold of.")]
+    count: Annotated[int, _says("Pods concerned.")]
+    sentence: Annotated[str, _says("The cluster's own words.")]
+
+
+class ScalerView(Shape, frozen=True, kw_only=True):
+    """An autoscaler of the cluster's own."""
+
+    workload: Annotated[str, _says("Namespace and name of what it scales.")]
+    current: Annotated[int, _says("Replicas there are.")]
+    desired: Annotated[int, _says("Replicas it wants.")]
+    maximum: Annotated[int, _says("Replicas it may want.")]
+
+
+class ReactionView(Shape, frozen=True, kw_only=True):
+    """How late the cluster's autoscaling was, from the load to each step."""
+
+    workload: Annotated[str, _says("Namespace and name.")]
+    decided_seconds: Annotated[int | None, _says("Until more replicas were wanted.")]
+    node_seconds: Annotated[int | None, _says("Until a node that came was ready.")]
+    running_seconds: Annotated[int | None, _says("Until they ran; null: given up.")]
+
+
 class RawView(Shape, frozen=True, kw_only=True):
     """What the cluster says, counted and not interpreted."""
 
@@ -239,6 +267,7 @@ class RawView(Shape, frozen=True, kw_only=True):
     pending_selector: Annotated[int, _says("Pending: no node matches.")]
     pending_gated: Annotated[int, _says("Pending: held back by a gate.")]
     pending_autoscaler: Annotated[int, _says("Pending: waiting for a new node.")]
+    pending_foreign: Annotated[int, _says("Pending: held by somebody's own gate.")]
     starting: Annotated[int, _says("Pods that start.")]
     running: Annotated[int, _says("Pods that run.")]
     failed: Annotated[int, _says("Pods in crash back-off or on a lost node.")]
@@ -283,6 +312,9 @@ class ClusterView(Shape, frozen=True, kw_only=True):
     violating: Annotated[list[WorkloadView], _says("At most twelve, worst first.")]
     gates: Annotated[list[GateView], _says("Namespaces that are not open, at most twelve.")]
     sources: Annotated[list[SourceView], _says("Freshness of what was read.")]
+    troubles: Annotated[list[TroubleView], _says("What is wrong, at most twelve.")]
+    scalers: Annotated[list[ScalerView], _says("Autoscalers that want a change, at most twelve.")]
+    reactions: Annotated[list[ReactionView], _says("Autoscaling that ended in this cycle.")]
     stimuli: Annotated[list[StimulusView], _says("What is being exercised.")]
 
 

@@ -87,6 +87,9 @@ class SafetySettings:
     """From this risk on the node's pods are moved off it while it still answers."""
     throttle_risk: Share = 0.50
     """From this risk on the largest users of the node are slowed; easily taken back."""
+    hold_seconds: Seconds = 1_800
+    """How long a node that was moved off is kept empty. Only a few nodes may be empty at a time, so
+    a calibrated forecaster, which can be asked again, ships a shorter one."""
     demand_share: Annotated[float, Between(0.1, 2)] = 1.0
     """Share of a workload's or the cluster's capacity that p95 demand may reach before a replica
     or a sleeping node is asked for."""
@@ -232,6 +235,18 @@ class ModeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ActSettings:
+    """How actions reach the cluster."""
+
+    stepwise: bool = False
+    """On a live cluster (where it is always on) a drain is carried on by single evictions, and a
+    new replica is kept off a node by a taint. The simulator does both by itself."""
+    power_hook: str = ""
+    """Command, or http(s) address, that turns machines off and on; without one a node that sleeps
+    is empty and closed, and its machine goes on running."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalSettings:
     """The record."""
 
@@ -262,6 +277,67 @@ class ScoreSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObserveSettings:
+    """Where a live cluster's usage comes from. Queries are templates: ``$node`` and ``$address``
+    stand for a node's name and internal address, escaped so that neither can end its string."""
+
+    usage: Literal["auto", "prometheus", "metrics.k8s.io", "kubelets"] = "auto"
+    """``auto``: Prometheus where its address is known, else metrics.k8s.io, else the kubelets; the
+    next is asked when one does not answer."""
+    prometheus: str = ""
+    """Address of Prometheus, such as http://127.0.0.1:9090; empty: there is none."""
+    backfill_seconds: Annotated[int, Between(0, 86_400)] = 900
+    """History read from Prometheus at the start, so that forecasts need not warm up; the longest
+    trend is forgotten after a quarter of an hour."""
+    pod_cpu_query: str = (
+        "sum by (namespace, pod) (max by (namespace, pod, container) "
+        '(irate(container_cpu_usage_seconds_total{container!="",container!="POD"}[1m])))'
+    )
+    """Cores by ``namespace`` and ``pod``. The inner maximum is for kubelets that are scraped at two
+    paths: the same container counts once. irate, because the forecaster smooths by itself."""
+    pod_memory_query: str = (
+        "sum by (namespace, pod) (max by (namespace, pod, container) "
+        '(container_memory_working_set_bytes{container!="",container!="POD"}))'
+    )
+    """Bytes of working set by ``namespace`` and ``pod``."""
+    node_cpu_query: str = "sum by (node) (irate(node_cpu_usage_seconds_total[1m]))"
+    """Cores by ``node``."""
+    node_memory_query: str = "max by (node) (node_memory_working_set_bytes)"
+    """Bytes of working set by ``node``."""
+    latency_query: str = (
+        "histogram_quantile(0.95, sum by (namespace, deployment, le) "
+        "(rate(workload_request_duration_seconds_bucket[1m])))"
+    )
+    """p95 seconds by ``namespace`` and ``deployment`` (or ``workload``). The lab's workload exports
+    this one; name your own histogram here. Empty: latency is not read."""
+    stolen_query: str = 'avg by (node) (irate(node_cpu_seconds_total{mode="steal"}[1m]))'
+    """Share of processor time withheld from a node, by ``node``: a machine that has less than it
+    says. Empty: not read."""
+    errors_query: str = "sum by (node) (60 * rate(node_edac_correctable_errors_total[5m]))"
+    """Corrected hardware errors per minute, by ``node``: what comes before many a failure. Empty:
+    not read."""
+    node_queries: dict[str, str] = field(
+        default_factory=lambda: {
+            "cpu_busy_percent": "100 - (avg(irate(node_cpu_seconds_total"
+            '{mode="idle", instance="$address:9100"}[1m])) * 100)',
+            "memory_available_gigabytes": "node_memory_MemAvailable_bytes"
+            '{instance="$address:9100"} / 1000000000',
+            "disk_used_percent": '100 - (node_filesystem_free_bytes{mountpoint="/run", '
+            'instance="$address:9100"} / node_filesystem_size_bytes{mountpoint="/run", '
+            'instance="$address:9100"} * 100)',
+            "received_bytes_per_second": "rate(node_network_receive_bytes_total"
+            '{instance="$address:9100", device="eth0"}[5m])',
+            "established_connections": 'node_netstat_Tcp_CurrEstab{instance="$address:9100"}',
+            "pods": 'count(kube_pod_info{node="$node"}) or vector(0)',
+        }
+    )
+    """Figures per node that are shown and recorded as they are: the six of the thesis. Replacing
+    one keeps its name; an empty query switches it off."""
+    node_queries_limit: Count = 50
+    """Clusters with more nodes are not asked node by node: that would be hundreds of queries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
     """The page and its API."""
 
@@ -269,6 +345,9 @@ class ServeSettings:
     """Loopback only: there is no authentication on reading."""
     port: Annotated[int, Between(0, 65_535)] = 8088
     """0 picks a free one."""
+    metrics_port: Annotated[int, Between(0, 65_535)] = 0
+    """Also answer /metrics, /healthz and /readyz on every address of this machine: figures only,
+    never the page. 0: no, because outside a cluster nobody asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,6 +362,8 @@ class Settings:
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
     referee: RefereeSettings = field(default_factory=RefereeSettings)
     guard: GuardSettings = field(default_factory=GuardSettings)
+    act: ActSettings = field(default_factory=ActSettings)
     score: ScoreSettings = field(default_factory=ScoreSettings)
+    observe: ObserveSettings = field(default_factory=ObserveSettings)
     journal: JournalSettings = field(default_factory=JournalSettings)
     serve: ServeSettings = field(default_factory=ServeSettings)

@@ -11,7 +11,18 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from pilothouse.domain import Phase, Power, Receipt, Ref, Snapshot, Status, Toll, Verb, Write
+from pilothouse.domain import (
+    Action,
+    Phase,
+    Power,
+    Receipt,
+    Ref,
+    Snapshot,
+    Status,
+    Toll,
+    Verb,
+    Write,
+)
 from pilothouse.errors import BackendError, InvalidSetting
 from pilothouse.scenarios import Scenario
 from pilothouse.sim import bill, control
@@ -100,6 +111,10 @@ class SimCluster:
     def observe(self) -> Snapshot:
         """What monitoring shows now."""
         return self._view.observe(self._simulation.state)
+
+    def begin(self, action: Action) -> str:
+        """The command log is the simulator's memory; it needs no other."""
+        return ""
 
     def execute(self, write: Write, agent: str) -> Receipt:
         """Do one write, or refuse it as an API server would; either way it is logged."""

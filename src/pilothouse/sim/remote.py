@@ -11,7 +11,7 @@ import http.client
 from typing import Any
 from urllib.parse import urlsplit
 
-from pilothouse.domain import Receipt, Snapshot, Toll, Write
+from pilothouse.domain import Action, Receipt, Snapshot, Toll, Write
 from pilothouse.errors import BackendError, UserError
 from pilothouse.sim import wire
 from pilothouse.sim.command import ActiveStimulus, Command
@@ -56,6 +56,9 @@ class RemoteCluster:
         snapshot = wire.unpack_snapshot(self._call("observe"))
         self._clock = snapshot.taken_seconds
         return snapshot
+
+    def begin(self, action: Action) -> str:
+        return ""
 
     def execute(self, write: Write, agent: str) -> Receipt:
         """Do one write; raises ``BackendError`` where the answer was lost."""

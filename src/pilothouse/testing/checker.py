@@ -288,8 +288,9 @@ def floors(e: Evidence) -> Iterator[Violation]:
         c, value = deed.command, deed.command.value
         if deed.verb is Verb.SCALE:
             most = math.floor(Fraction(str(limits.replica_factor)) * c.baseline)
-            if not c.baseline <= value <= most:
-                yield deed.broke("replica-factor", f"allowed are {c.baseline} to {most}")
+            least = min(c.baseline, c.original)
+            if not least <= value <= most:
+                yield deed.broke("replica-factor", f"allowed are {least} to {most}")
         elif deed.verb is Verb.CPU_LIMIT:
             least = math.ceil(Fraction(str(limits.cpu_floor_share)) * c.limit_declared)
             if not least <= value <= c.limit_declared:

@@ -29,7 +29,7 @@ export function ClusterPanel({ cluster, forecast, now }: Props) {
         </thead>
         <tbody>
           {pairs(cluster, forecast).map((pair) => (
-            <tr key={pair.name} data-testid={`pair-${pair.name}`}>
+            <tr key={`${pair.name} ${pair.interpreted}`} data-testid={`pair-${pair.name}`}>
               <th scope="row">{pair.name}</th>
               <td>{pair.raw}</td>
               <td class={`level-${pair.level}`}>{pair.interpreted}</td>

@@ -39,4 +39,13 @@ RAILS: tuple[Rail, ...] = (
     budgets.gates,
 )
 
-__all__ = ["RAILS", "Rail"]
+# A drain was counted and has rested when it began; what carries it on must still be safe.
+CARRYING_RAILS: tuple[Rail, ...] = (
+    protection.target_is_open,
+    freshness.data_is_fresh,
+    freshness.cluster_is_mostly_ready,
+    capacity.sleep_needs_an_empty_node,
+    capacity.moved_pods_fit_elsewhere,
+)
+
+__all__ = ["CARRYING_RAILS", "RAILS", "Rail"]

@@ -68,11 +68,12 @@ def replicas_stay_within_factor(case: Case) -> Verdict | None:
         if row is None:
             continue
         declared = int(workloads.replicas_baseline[row])
-        most = int(declared * factor)
-        if not declared <= write.value <= most:
+        # An autoscaler may have gone below what was declared: adding to that takes nothing away.
+        least, most = min(declared, write.original), int(declared * factor)
+        if not least <= write.value <= most:
             return refuse(
                 "replica-factor",
-                f"{write.value} replicas of {write.target.short}, allowed are {declared} to "
+                f"{write.value} replicas of {write.target.short}, allowed are {least} to "
                 f"{most} ({factor:g} times what its owner declared)",
                 used=write.value,
                 allowed=most,

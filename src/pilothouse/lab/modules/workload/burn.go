@@ -62,3 +62,14 @@ func (b *burner) run(lanes int) {
 		}()
 	}
 }
+
+// flap alternates between full demand and none, which no forecast of a level can follow.
+func (b *burner) flap(millicores int64, each time.Duration) {
+	for range time.Tick(each) {
+		if b.millicores.Load() > 0 {
+			b.millicores.Store(0)
+		} else {
+			b.millicores.Store(millicores)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -27,8 +28,14 @@ type worker struct {
 	bridge     string
 	disk       string
 	unified    bool
+	quota      string
+	period     string
 	started    time.Time
 	baseline   float64
+
+	mutex  sync.Mutex
+	stolen float64 // seconds of one core that were withheld, see steal
+	looked time.Time
 }
 
 func meter(arguments []string) int {
@@ -51,11 +58,15 @@ func meter(arguments []string) int {
 		w.cpu = filepath.Join(*root, *cgroup, "cpu.stat")
 		w.memoryPath = filepath.Join(*root, *cgroup, "memory")
 		w.members = filepath.Join(*root, *cgroup)
+		w.quota = filepath.Join(*root, *cgroup, "cpu.max")
 	} else {
 		w.cpu = filepath.Join(*root, "cpuacct", *cgroup, "cpuacct.usage")
 		w.memoryPath = filepath.Join(*root, "memory", *cgroup, "memory")
 		w.members = filepath.Join(*root, "pids", *cgroup)
+		w.quota = filepath.Join(*root, "cpu", *cgroup, "cpu.cfs_quota_us")
+		w.period = filepath.Join(*root, "cpu", *cgroup, "cpu.cfs_period_us")
 	}
+	w.looked = w.started
 	w.baseline = w.used()
 	if err := http.ListenAndServe(*listen, http.HandlerFunc(w.metrics)); err != nil {
 		fmt.Fprintf(os.Stderr, "workload meter: listening on %s: %v\n", *listen, err)
@@ -69,10 +80,12 @@ func (w *worker) metrics(out http.ResponseWriter, _ *http.Request) {
 	used := w.used() - w.baseline
 	// A counter of one core, so that the average over "cpu" is the share of what the worker has.
 	busy := used / cores
-	idle := max(time.Since(w.started).Seconds()-busy, 0)
+	stolen := w.steal()
+	idle := max(time.Since(w.started).Seconds()-busy-stolen, 0)
 	name := "node_cpu_seconds_total"
 	fmt.Fprintf(out, "# HELP %s Seconds by mode, of the worker's share.\n# TYPE %s counter\n", name, name)
 	fmt.Fprintf(out, "%s{cpu=\"0\",mode=\"idle\"} %g\n%s{cpu=\"0\",mode=\"user\"} %g\n", name, idle, name, busy)
+	fmt.Fprintf(out, "%s{cpu=\"0\",mode=\"steal\"} %g\n", name, stolen)
 
 	total, available := w.memoryOf()
 	sample(out, "gauge", "node_memory_MemTotal_bytes", "Memory of the worker.", "", total)
@@ -97,6 +110,36 @@ func (w *worker) used() float64 {
 		return number(w.cpu) / 1e9
 	}
 	return field(w.cpu, "usage_usec") / 1e6
+}
+
+// steal is what a hypervisor would withhold: the part of its share that the worker's quota leaves out.
+func (w *worker) steal() float64 {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	now := time.Now()
+	cores := w.allowed()
+	if share := float64(w.millicores) / 1000; cores >= 0 && cores < share {
+		w.stolen += now.Sub(w.looked).Seconds() * (1 - cores/share)
+	}
+	w.looked = now
+	return w.stolen
+}
+
+// allowed is the worker's quota in cores, negative where there is none.
+func (w *worker) allowed() float64 {
+	if !w.unified {
+		quota, period := number(w.quota), number(w.period)
+		if period <= 0 {
+			return -1
+		}
+		return quota / period
+	}
+	content, _ := os.ReadFile(w.quota)
+	var quota, period float64
+	if n, _ := fmt.Sscan(string(content), &quota, &period); n != 2 || period <= 0 {
+		return -1 // "max"
+	}
+	return quota / period
 }
 
 // memoryOf is what the worker has and what is left of it: inactive page cache can be taken back.

@@ -32,6 +32,7 @@ func serve(arguments []string) int {
 	flags := flag.NewFlagSet("serve", flag.ExitOnError)
 	listen := flags.String("listen", ":8000", "address to answer on")
 	burn := flags.Int64("burn-millicores", 0, "processor demand beside requests")
+	flap := flags.Duration("flap", 0, "switch that demand off and on again, so long each; 0: never")
 	work := flags.Duration("work", 5*time.Millisecond, "processor time per request")
 	memory := flags.Int64("memory-mib", 8, "memory held from the start")
 	grow := flags.Int64("grow-mib-per-minute", 0, "memory growth from the start")
@@ -49,6 +50,9 @@ func serve(arguments []string) int {
 		return 1
 	}
 	s.burner.run(runtime.NumCPU())
+	if *flap > 0 {
+		go s.burner.flap(*burn, *flap)
+	}
 	go s.hoard.run()
 	if *step > 0 {
 		go s.train(*step, *every)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A live cluster that is acted on: what is seen comes from the observer, what is done goes through
+the actuator. In shadow the observer's own cluster is enough; this one is for ``--enforce``.
+"""
+
+from __future__ import annotations
+
+from pilothouse.act.kubernetes import ClusterActuator
+from pilothouse.clients.events import EventWriter
+from pilothouse.clients.lease import Leadership
+from pilothouse.clients.store import Store
+from pilothouse.domain import Action, Receipt, Snapshot, Write
+from pilothouse.observe import Observer, ShadowCluster
+
+
+class ActingCluster(ShadowCluster):
+    """Looks as a shadow does, and writes."""
+
+    def __init__(
+        self,
+        store: Store,
+        observer: Observer,
+        events: EventWriter | None = None,
+        leadership: Leadership | None = None,
+    ) -> None:
+        super().__init__(store, observer, events, leadership)
+        self._actuator: ClusterActuator | None = None
+        self.last: Snapshot | None = None
+
+    def equip(self, actuator: ClusterActuator) -> None:
+        """Give it the actuator, which needs to read what this cluster last saw."""
+        self._actuator = actuator
+
+    @property
+    def actuator(self) -> ClusterActuator:
+        assert self._actuator is not None, "an acting cluster is equipped before it is used"
+        return self._actuator
+
+    def observe(self) -> Snapshot:
+        self.last = super().observe()
+        return self.last
+
+    def begin(self, action: Action) -> str:
+        return self.actuator.begin(action)
+
+    def execute(self, write: Write, agent: str) -> Receipt:
+        return self.actuator.execute(write, agent)
+
+    def find(self, intent: str) -> Receipt | None:
+        return self.actuator.find(intent)
+
+    def close(self) -> None:
+        super().close()
+        self.actuator.close()

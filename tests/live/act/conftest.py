@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lab with everything that acting needs: accounts, policies, tickets and a janitor."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pilothouse.lab import Lab
+from tests.live.act.helm import SPACE, Helm
+from tests.live.conftest import a_deployment, is_ready
+
+MANIFESTS = Path(__file__).parents[3] / "deploy/manifests"
+INSTALLED = (
+    "observer-rbac.yaml",
+    "ticket-crd.yaml",
+    "acting-objects.yaml",
+    "actuator-rbac.yaml",
+    "janitor-rbac.yaml",
+    "node-agent-rbac.yaml",
+    "acting-policies.yaml",
+)
+
+
+def token_kubeconfig(lab: Lab, account: str, path: Path) -> Path:
+    """A kubeconfig that is one of our accounts and nobody else."""
+    token = lab.kubectl("create", "token", account, "-n", "pilothouse-system", "--duration=4h")
+    document = json.loads(lab.layout.kubeconfig.read_text())
+    document["users"][0]["user"] = {"token": token.strip()}
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.fixture(scope="session")
+def installed(lab: Lab) -> Lab:
+    for name in INSTALLED:
+        lab.apply((MANIFESTS / name).read_text())
+    space = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": SPACE, "labels": {"pilothouse.dev/managed": "true"}},
+    }
+    lab.apply(json.dumps(space))
+    for worker in lab.workers():  # one zone, so that a worker that leaves is not its last node
+        zone = "topology.kubernetes.io/zone=a"
+        lab.kubectl("label", "node", worker.name, zone, "--overwrite")
+    lab.kubectl("wait", "--for=condition=Established", "crd/tickets.pilothouse.dev")
+    return lab
+
+
+@pytest.fixture(scope="session")
+def actuator_kubeconfig(installed: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("accounts")
+    return token_kubeconfig(installed, "pilothouse-actuator", folder / "actuator")
+
+
+@pytest.fixture(scope="session")
+def janitor_kubeconfig(installed: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("accounts")
+    return token_kubeconfig(installed, "pilothouse-janitor", folder / "janitor")
+
+
+def start_janitor(kubeconfig: Path, log: Path, *options: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "pilothouse.cli", "janitor", "--kubeconfig", str(kubeconfig)]
+    with log.open("ab") as output:
+        return subprocess.Popen([*command, *options], stdout=output, stderr=output)
+
+
+@pytest.fixture(scope="session")
+def janitor(
+    janitor_kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[subprocess.Popen[bytes]]:
+    log = tmp_path_factory.mktemp("janitor") / "log"
+    process = start_janitor(janitor_kubeconfig, log, "--dead-after", "20", "--grace", "3")
+    yield process
+    process.terminate()
+    process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def helm(
+    installed: Lab,
+    actuator_kubeconfig: Path,
+    janitor: subprocess.Popen[bytes],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Helm]:
+    folder = tmp_path_factory.mktemp("helm")
+    hook = folder / "hook"
+    hook.write_text(f'#!/bin/sh\necho "$1 $2" >> {folder}/switched\n')
+    hook.chmod(0o755)
+    helm = Helm(
+        actuator_kubeconfig,
+        folder / "act.db",
+        act__power_hook=str(hook),
+        admission__allow_reject=True,
+    )
+    helm.folder = folder
+    yield helm
+    helm.close()
+
+
+@pytest.fixture
+def harbor(installed: Lab, eventually: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """Make a Deployment and wait for its pods; everything is gone afterwards."""
+
+    def make(name: str, *, replicas: int = 1, wait: bool = True, **wishes: Any) -> list[Any]:
+        installed.apply(
+            json.dumps(a_deployment(name, namespace=SPACE, replicas=replicas, **wishes))
+        )
+        if not wait:
+            return []
+        eventually(lambda: len([p for p in pods_of(installed, name) if is_ready(p)]) == replicas)
+        return pods_of(installed, name)
+
+    yield make
+    kinds = "deployments,horizontalpodautoscalers,poddisruptionbudgets,jobs,resourcequotas"
+    installed.kubectl("delete", kinds, "--all", "-n", SPACE, "--wait=false")
+    installed.kubectl("delete", "pods", "--all", "-n", SPACE, "--grace-period=1")
+
+
+def pods_of(lab: Lab, name: str) -> list[dict[str, Any]]:
+    found = lab.kubectl("get", "pods", "-n", SPACE, "-l", f"app={name}", "-o", "json")
+    pods: list[dict[str, Any]] = json.loads(found)["items"]
+    return [p for p in pods if not p["metadata"].get("deletionTimestamp")]
+
+
+def read(lab: Lab, *words: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(lab.kubectl("get", *words, "-o", "json"))
+    return found

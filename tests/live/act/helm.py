@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loop on the lab that wants what a test tells it to want; everything else is the real thing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from pilothouse.cli.enforce import Acting, enforcing
+from pilothouse.cli.live import live_settings, open_cluster, stand_by
+from pilothouse.domain import (
+    Action,
+    ActionKind,
+    Decision,
+    Forecast,
+    Proposal,
+    Receipt,
+    Ref,
+    Snapshot,
+    Status,
+)
+from pilothouse.journal import Journal
+from pilothouse.lab import Lab
+from pilothouse.live import ActingCluster
+from pilothouse.propose.registry import Janitor, Registration
+from pilothouse.run import Report, Runner
+from pilothouse.settings import Settings
+from pilothouse.settings.file import load, with_overrides
+
+SHORT = Path(__file__).with_name("short.yaml")
+SPACE = "act-env"
+ACTUATOR = "system:serviceaccount:pilothouse-system:pilothouse-actuator"
+JANITOR = "system:serviceaccount:pilothouse-system:pilothouse-janitor"
+
+
+@dataclass(slots=True)
+class Scripted:
+    """An agent that wants what it is told, once."""
+
+    name: str
+    wishes: list[Callable[[Snapshot], Proposal]] = field(default_factory=list)
+    title: str = "Scripted"
+
+    def propose(self, snapshot: Snapshot, forecast: Forecast) -> Sequence[Proposal]:
+        wishes, self.wishes = self.wishes, []
+        return [wish(snapshot) for wish in wishes]
+
+
+RANKS = {"safety": 10, "admission": 20, "efficiency": 30}
+
+
+class Helm:
+    """One loop, turned by hand."""
+
+    def __init__(
+        self,
+        kubeconfig: Path,
+        journal: Path,
+        *,
+        settings: Settings | None = None,
+        journal_type: type[Journal] = Journal,
+        **overrides: Any,
+    ) -> None:
+        settings = settings or load(SHORT)
+        if overrides:
+            settings = with_overrides(
+                settings, {key.replace("__", "."): value for key, value in overrides.items()}
+            )
+        self.acting = Acting(settings)
+        name, cluster = open_cluster(
+            kubeconfig, namespaces="*", prometheus=None, acting=self.acting
+        )
+        assert isinstance(cluster, ActingCluster)
+        self.cluster = cluster
+        self.name = name
+        settings = enforcing(live_settings(settings, name), ",".join(RANKS))
+        stand_by(cluster.leadership, print)
+        self.acting.require_janitor()
+        self.agents = {agent: Scripted(agent) for agent in RANKS}
+        registered = [Registration(a, RANKS[n], a.title) for n, a in self.agents.items()]
+        self.journal = journal_type.open(journal, settings=settings.journal)
+        self.runner = Runner(
+            settings=settings,
+            journal=self.journal,
+            cluster=cluster,
+            agents=[Registration(Janitor(), 0, "Janitor"), *registered],
+        )
+        self.turns: list[Report] = []
+        self.folder = journal.parent
+
+    def want(
+        self,
+        kind: ActionKind,
+        target: Ref,
+        *,
+        agent: str = "safety",
+        **payload: str | int | float,
+    ) -> None:
+        def wish(snapshot: Snapshot) -> Proposal:
+            return Proposal(
+                agent=agent,
+                label=f"Scripted:{kind.value}",
+                kind=kind,
+                target=target,
+                payload=dict(payload),
+                score=0.9,
+                priority=0,
+                evidence=(),
+                reason=f"a test wants {kind.value} of {target.short}",
+                expires_seconds=snapshot.taken_seconds + 60,
+            )
+
+        self.agents[agent].wishes.append(wish)
+
+    def turn(self) -> Report:
+        report = next(iter(self.runner.cycles(1)))
+        self.turns.append(report)
+        return report
+
+    def act(
+        self, kind: ActionKind, target: Ref, *, agent: str = "safety", **payload: Any
+    ) -> tuple[Action, tuple[Receipt, ...]]:
+        """Ask for one action and expect it to be chosen; returns it with its receipts."""
+        self.want(kind, target, agent=agent, **payload)
+        report = self.turn()
+        actions = [a for a in report.turn.decision.actions if a.kind is kind]
+        assert actions, said(report.turn.decision)
+        mine = {w.intent for w in actions[0].writes}
+        return actions[0], tuple(r for r in report.turn.receipts if r.intent in mine)
+
+    def turn_until(self, look: Callable[[], Any], seconds: float = 60.0) -> Any:
+        deadline = monotonic() + seconds
+        while not (found := look()):
+            assert monotonic() < deadline, (found, self.story())
+            self.turn()
+            sleep(0.3)
+        return found
+
+    def story(self) -> list[str]:
+        """What was sent and answered so far, for a failing test's message."""
+        return [
+            f"{r.intent} {r.status.value}: {r.detail}"
+            for report in self.turns
+            for r in report.turn.receipts
+        ]
+
+    def know(self, *targets: Ref, seconds: float = 60.0) -> None:
+        """Look until these objects are known and every node's usage is fresh."""
+        deadline = monotonic() + seconds
+        while True:
+            snapshot = self.cluster.observe()
+            known = all(snapshot.find(target) is not None for target in targets)
+            named = zip(snapshot.nodes.names, snapshot.nodes.age_seconds.tolist(), strict=True)
+            ages = {name: age for name, age in named if name.startswith("worker-")}
+            if known and all(age < 40 for age in ages.values()):
+                return
+            assert monotonic() < deadline, (targets, ages, snapshot.sources)
+            sleep(0.3)
+
+    def workload(self, name: str, namespace: str = SPACE) -> Ref:
+        return Ref(self.name, "workload", namespace, name)
+
+    def pod(self, name: str, namespace: str = SPACE) -> Ref:
+        return Ref(self.name, "pod", namespace, name)
+
+    def node(self, name: str) -> Ref:
+        return Ref(self.name, "node", "", name)
+
+    def space(self, name: str = SPACE) -> Ref:
+        return Ref(self.name, "namespace", "", name)
+
+    def close(self) -> None:
+        self.journal.close()
+        self.cluster.close()
+
+
+def said(decision: Decision) -> list[str]:
+    """Every verdict, for a failing test's message."""
+    return [
+        f"{p.agent} {p.kind.value} {p.target.short}: {v.ruling.value} {v.rule} {v.sentence}"
+        for p, v in zip(decision.proposals, decision.verdicts, strict=True)
+    ]
+
+
+def done(receipts: Sequence[Receipt]) -> bool:
+    return bool(receipts) and all(r.status is Status.DONE for r in receipts)
+
+
+def audit(lab: Lab) -> list[dict[str, Any]]:
+    files = sorted(lab.layout.audit_log.parent.glob(f"{lab.layout.audit_log.stem}*"))
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    return [json.loads(line) for line in lines if line]
+
+
+def witnessed(lab: Lab, intent: str) -> list[tuple[str, str, str, int]]:
+    """(user, verb, resource, code) of every request that carried this intent."""
+    return [
+        (
+            e["user"]["username"],
+            e["verb"],
+            "/".join(
+                part
+                for part in (e["objectRef"]["resource"], e["objectRef"].get("subresource", ""))
+                if part
+            ),
+            int(e.get("responseStatus", {}).get("code", 0)),
+        )
+        for e in audit(lab)
+        if e["auditID"] == intent
+    ]

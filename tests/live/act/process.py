@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loop in a process of its own, which a test may stop, kill or cut off.
+
+    python -m tests.live.act.process KUBECONFIG JOURNAL PLAN [TARGET]
+
+Plans: ``drain NODE``, ``throttle POD``, and ``busy APP`` (one small reversible action per turn, for
+ever). Lines on stdout say what is durable and what was answered, as they happen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import sys
+from pathlib import Path
+from time import sleep
+
+from pilothouse.domain import ActionKind, Forecast, Snapshot
+from pilothouse.journal import Cycle, Journal, Record
+from tests.live.act.helm import SPACE, Helm
+
+
+class TellingJournal(Journal):
+    """Says when the intents of a cycle are durable."""
+
+    def append_cycle(
+        self, record: Cycle, snapshot: Snapshot, forecast: Forecast, *others: Record
+    ) -> None:
+        super().append_cycle(record, snapshot, forecast, *others)
+        if record.decision.actions:
+            tell("durable", [w.intent for a in record.decision.actions for w in a.writes])
+
+
+def tell(what: str, value: object) -> None:
+    print(json.dumps({what: value}), flush=True)
+
+
+def main() -> None:
+    kubeconfig, journal, plan, *target = sys.argv[1:]
+    options = json.loads(os.environ.get("PILOTHOUSE_TEST_SETTINGS", "{}"))
+    helm = Helm(Path(kubeconfig), Path(journal), journal_type=TellingJournal, **options)
+    tell("leads", helm.acting.leadership.epoch)
+    try:
+        for number in itertools.count():
+            wish(helm, plan, target[0] if target else "", number)
+            report = helm.turn()
+            for receipt in report.turn.receipts:
+                tell("receipt", [receipt.intent, receipt.status.value, receipt.detail])
+            tell("turn", number)
+            sleep(0.05)
+    finally:
+        helm.close()
+
+
+def wish(helm: Helm, plan: str, target: str, number: int) -> None:
+    if plan == "busy":
+        _busy(helm, target)
+    elif number == 0:
+        if plan == "drain":
+            helm.know(helm.node(target))
+            helm.want(ActionKind.MIGRATE, helm.node(target))
+        else:
+            helm.know(helm.pod(target))
+            helm.want(ActionKind.THROTTLE, helm.pod(target), factor=0.6)
+
+
+def _busy(helm: Helm, app: str) -> None:
+    """One of several small actions, whichever the guard lets through."""
+    snapshot = helm.cluster.last
+    if snapshot is None:
+        helm.know(helm.workload(app))
+        return
+    pods = [str(n) for n in snapshot.pods.names if str(n).startswith(f"{app}-")]
+    chosen = random.choice(["throttle", "replicate", "dvfs", "queue", "evict"])
+    node = f"worker-{random.randint(1, 3)}"
+    if chosen == "throttle" and pods:
+        helm.want(ActionKind.THROTTLE, helm.pod(random.choice(pods)), factor=0.8)
+    elif chosen == "replicate":
+        helm.want(ActionKind.REPLICATE, helm.workload(app), avoid=node)
+    elif chosen == "dvfs":
+        helm.want(ActionKind.DVFS, helm.node(node), agent="efficiency", frequency_permille=700)
+    elif chosen == "evict" and pods:
+        helm.want(ActionKind.MIGRATE, helm.pod(random.choice(pods)))
+    else:
+        helm.want(ActionKind.ADMISSION, helm.space(SPACE), agent="admission", decision="queue")
+
+
+if __name__ == "__main__":
+    main()
