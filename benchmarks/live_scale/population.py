@@ -52,12 +52,22 @@ class Lane:
 
     def read(self, method: str, path: str, body: Any = None, kind: str = "json") -> bytes:
         headers = {"Content-Type": f"application/{kind}", **self._access.headers()}
-        self._connection.request(method, path, json.dumps(body) if body else None, headers)
-        answer = self._connection.getresponse()
+        text = json.dumps(body) if body else None
+        try:
+            answer = self._answer(method, path, text, headers)
+        except (http.client.RemoteDisconnected, ConnectionError):
+            self._connection.close()  # it was kept open for too long; nothing was done
+            answer = self._answer(method, path, text, headers)
         content = answer.read()
         if answer.status >= 300 and answer.status != 404:  # somebody else's deletion came first
             raise RuntimeError(f"{method} {path}: {answer.status} {content[:300]!r}")
         return content
+
+    def _answer(
+        self, method: str, path: str, text: str | None, headers: dict[str, str]
+    ) -> http.client.HTTPResponse:
+        self._connection.request(method, path, text, headers)
+        return self._connection.getresponse()
 
     def close(self) -> None:
         self._connection.close()

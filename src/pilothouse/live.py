@@ -5,11 +5,15 @@ the actuator. In shadow the observer's own cluster is enough; this one is for ``
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pilothouse.act.kubernetes import ClusterActuator
+from pilothouse.act.tickets import Ticket
 from pilothouse.clients.events import EventWriter
 from pilothouse.clients.lease import Leadership
 from pilothouse.clients.store import Store
 from pilothouse.domain import Action, Receipt, Snapshot, Write
+from pilothouse.guard import Charge
 from pilothouse.observe import Observer, ShadowCluster
 
 
@@ -26,6 +30,7 @@ class ActingCluster(ShadowCluster):
         super().__init__(store, observer, events, leadership)
         self._actuator: ClusterActuator | None = None
         self.last: Snapshot | None = None
+        self._took_over = -1
 
     def equip(self, actuator: ClusterActuator) -> None:
         """Give it the actuator, which needs to read what this cluster last saw."""
@@ -40,6 +45,14 @@ class ActingCluster(ShadowCluster):
         self.last = super().observe()
         return self.last
 
+    def handover(self) -> Sequence[tuple[Action, Charge, bool]]:
+        """What other leaders did and is not over, once per time that we come to lead."""
+        epoch = self.leadership.epoch
+        if epoch == self._took_over or not self.leadership.is_held:
+            return ()
+        self._took_over = epoch
+        return [_adopted(ticket) for ticket in self.actuator.tickets()]
+
     def begin(self, action: Action) -> str:
         return self.actuator.begin(action)
 
@@ -52,3 +65,16 @@ class ActingCluster(ShadowCluster):
     def close(self) -> None:
         super().close()
         self.actuator.close()
+
+
+def _adopted(ticket: Ticket) -> tuple[Action, Charge, bool]:
+    charge = Charge(
+        action=ticket.action.id,
+        agent=ticket.action.agent,
+        at=ticket.made_seconds,
+        nodes=ticket.charge.nodes,
+        workloads=ticket.charge.workloads,
+        namespaces=ticket.charge.namespaces,
+        disturbs=ticket.charge.disturbs,
+    )
+    return ticket.action, charge, ticket.is_open

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -20,7 +20,7 @@ from pilothouse import __version__, restart
 from pilothouse.act import resolve
 from pilothouse.domain import Action, Mode, Snapshot, Write
 from pilothouse.errors import JournalMismatch
-from pilothouse.guard import Guard
+from pilothouse.guard import Charge, Guard
 from pilothouse.guard.switch import Command, ControlFile, Controls, controls_path, objection
 from pilothouse.journal import (
     Check,
@@ -44,6 +44,13 @@ from pilothouse.settings import Settings
 from pilothouse.settings.file import to_tree
 from pilothouse.sim.cluster import SimCluster
 from pilothouse.sim.remote import RemoteCluster
+
+
+@runtime_checkable
+class Successor(Protocol):
+    """A cluster that other leaders may have acted on."""
+
+    def handover(self) -> Sequence[tuple[Action, Charge, bool]]: ...
 
 
 class Backend(Cluster, Protocol):
@@ -138,6 +145,7 @@ class Runner:
             self._controls = self._controls.after(command, self.cluster.clock_seconds)
         if commands:
             self.journal.append(*map(_control_record, commands), cycle=self.cycle)
+        self._take_over()
         turn = self.loop.turn(self.cycle, self._controls, self._why_not_now)
         stresses = tuple(self.cluster.stimuli())
         findings = self._check.look(
@@ -162,6 +170,19 @@ class Runner:
             stages=self.stages,
             stresses=stresses,
         )
+
+    def _take_over(self) -> None:
+        """Budgets and what is in force from another leader's tickets; a checkpoint records it."""
+        if not isinstance(self.cluster, Successor):
+            return
+        ledger = self.loop.ledger
+        taken = [
+            ledger.adopt(action, charge, in_force=in_force)
+            for action, charge, in_force in self.cluster.handover()
+        ]
+        if any(taken):
+            # As of the cycle before: this one's record comes after it.
+            self.journal.append(Checkpoint(state=self.state(), simulator=b""), cycle=self.cycle - 1)
 
     def _why_not_now(self, action: Action, write: Write) -> str:
         """Kill switch and modes, read again right before a write."""

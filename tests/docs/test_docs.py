@@ -95,7 +95,7 @@ def test_commands_named_in_the_docs_exist() -> None:
     named = {
         match
         for page in PAGES
-        for match in re.findall(r"[`/]pilothouse ([a-z]+)", page.read_text(encoding="utf-8"))
+        for match in re.findall(r"[`/]pilothouse ([a-z][a-z-]+)", page.read_text(encoding="utf-8"))
     }
 
     assert named - known == set()

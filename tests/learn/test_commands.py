@@ -10,8 +10,6 @@ import polars as pl
 import pytest
 
 from pilothouse.cli import main
-from pilothouse.domain import Ruling
-from pilothouse.journal import JournalReader
 from pilothouse.learn import artifacts
 from pilothouse.learn.evaluate import leaks
 
@@ -71,28 +69,6 @@ def test_trace_is_replayed_on_the_simulator(capsys, tmp_path: Path) -> None:
     journal = str(tmp_path / "run.db")
     assert main([*run, "--no-serve", "--journal", journal]) == 0
     assert main(["verify", journal]) == 0
-
-
-def test_forecaster_of_a_trace_drives_the_loop_on_a_trace_and_explain_quotes_it(
-    capsys, tmp_path: Path
-) -> None:
-    """What was learned from the trace decides on the trace replayed, and says so."""
-    assert main(["train", "risk", "--dataset", "google-2019-features", "--name", "seen"]) == 0
-    journal = str(tmp_path / "run.db")
-    run = ["up", "--trace", "google-2019", "--forecaster", "seen", "--cycles", "120"]
-    assert main([*run, "--speed", "4", "--interval", "0", "--no-serve", "--journal", journal]) == 0
-    chosen = [
-        cycle.decision.id
-        for cycle in JournalReader(Path(journal)).cycles()
-        if any("says seen/1" in p.reason for p, _ in cycle.decision.with_ruling(Ruling.CHOSEN))
-    ]
-    assert chosen
-    capsys.readouterr()
-    assert main(["explain", chosen[-1], "--journal", journal]) == 0
-    told = capsys.readouterr().out
-    assert "says seen/1" in told
-    assert "log-odds" in told
-    assert main(["replay", journal]) == 0
 
 
 def test_same_trials_give_the_same_scores(capsys, tmp_path: Path) -> None:

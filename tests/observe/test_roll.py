@@ -104,7 +104,9 @@ def test_look_without_changes_reads_no_object_again(monkeypatch: pytest.MonkeyPa
     roll.update(pods)
     roll.update(pods)
     assert len(read) == 5
-    changed = [*pods[:4], a_pod("p4", uid="4", restarts=1)]
+    roll.update([a_pod(f"p{n}", uid=str(n)) for n in range(5)])  # listed anew, nothing changed
+    assert len(read) == 5
+    changed = [*pods[:4], a_pod("p4", uid="4", restarts=1, resource_version="2")]
     roll.update(changed)
     assert read[5:] == ["p4"]
 

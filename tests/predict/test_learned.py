@@ -20,7 +20,7 @@ from pilothouse.scenarios import load
 from pilothouse.settings import ForecastSettings, SafetySettings, Settings
 from pilothouse.sim.cluster import SimCluster
 
-SHIPPED_SHA256 = "0"
+SHIPPED_SHA256 = "d3fefdb8c1b363e0f018420b41681cf1b56b8179a91f70289a9e2d0b70b2e567"
 
 
 @pytest.fixture(scope="module")

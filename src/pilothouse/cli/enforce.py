@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pilothouse.act.fit import FitCheck
@@ -73,6 +73,14 @@ class Acting:
             )
         )
         return cluster
+
+    def wait_to_lead(self, say: Callable[[str], None]) -> None:
+        """Stand by until the lease is ours; whoever has it is named."""
+        from pilothouse.cli.live import stand_by
+
+        while not self.leadership.is_held:
+            stand_by(self.leadership, say)
+            time.sleep(0.1)
 
     def require_janitor(self) -> None:
         """No fresh heartbeat, no enforcing."""

@@ -44,6 +44,22 @@ def risk(
 
 
 @app.command()
+def nodes(
+    dataset: Annotated[str, typer.Option(help="An imported trace with machine events.")],
+    as_json: AsJson = False,
+) -> None:
+    """Node risk on its own: machines removed within the hour, split by time."""
+    from pilothouse.learn.extras import need
+
+    need("polars", "xgboost")
+    from pilothouse.learn.evaluate import evaluating
+
+    with progress("Evaluating", quiet=as_json) as advance:
+        figures, path = evaluating.nodes(dataset, progress=advance)
+    _answer(figures, str(path), as_json)
+
+
+@app.command()
 def demand(
     dataset: Annotated[str, typer.Option(help="An imported machine-usage dataset.")],
     what: Annotated[str, typer.Option(help="cpu or memory.")] = "cpu",

@@ -148,6 +148,7 @@ def _take_the_helm(acting: Acting, settings: Settings, names: str, cluster: Back
 
     try:
         settings = enforcing(settings, names)
+        acting.wait_to_lead(partial(typer.echo, err=True))
         acting.require_janitor()
     except BaseException:
         cluster.close()

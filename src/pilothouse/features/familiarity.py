@@ -33,6 +33,7 @@ GROWING = frozenset(
         "machine_hours_since_failure",
         "restarts",
         "user_failures",
+        "windows_seen",
     }
 )
 

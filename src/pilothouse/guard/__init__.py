@@ -8,13 +8,14 @@ stay inside the budgets. It judges plans, never wishes, and keeps nothing betwee
 
 from pilothouse.guard.case import Sent, Standing, refuse
 from pilothouse.guard.guard import Check, Guard
-from pilothouse.guard.ledger import STEWARD, Active, Ledger
+from pilothouse.guard.ledger import STEWARD, Active, Charge, Ledger
 from pilothouse.guard.validity import JANITOR
 
 __all__ = [
     "JANITOR",
     "STEWARD",
     "Active",
+    "Charge",
     "Check",
     "Guard",
     "Ledger",

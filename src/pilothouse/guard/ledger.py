@@ -293,6 +293,26 @@ class Ledger:
             if rest.at > horizon
         }
 
+    def adopt(self, action: Action, charge: Charge, *, in_force: bool) -> bool:
+        """Take over what another leader did; False where this ledger knows of it already."""
+        known = {c.action for c in self._book.charges} | set(self._book.active)
+        if action.id in known or action.restores:
+            return False
+        self._book.charges.append(charge)
+        for write in action.writes:
+            self._remember(write, charge.at, restoring=False)
+        if in_force and action.inverse and action.expires_seconds is not None:
+            self._book.active[action.id] = Active(
+                action=action.id,
+                agent=action.agent,
+                kind=action.kind,
+                target=action.target,
+                writes=action.writes,
+                inverse=action.inverse,
+                expires=action.expires_seconds,
+            )
+        return True
+
     # Reading.
 
     def due(self, now: int, *, halted: bool) -> list[Active]:

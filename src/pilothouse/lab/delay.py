@@ -2,15 +2,13 @@
 """A proxy that holds answers back: distance between a worker and its user, without a kernel module.
 
 One process serves all workers, a port each. Delays are read from a file, so that they can change
-while it runs. ``python -m pilothouse.lab.delay FILE USER NODE=HOST:PORT ...``; the user ``serve``
-means that the process itself answers, as the user.
+while it runs. A way without a user of its own is answered by the process itself, as the user.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 
 CHUNK = 16 << 10
@@ -80,24 +78,10 @@ class Way:
         await asyncio.sleep(delays(self._path).get(self._node, 0.0) / 1000)
 
 
-async def run(path: Path, user: str, ways: dict[str, str]) -> None:
-    """Serve every way until cancelled."""
-    target = None
-    if user != "serve":
-        host, _, port = user.rpartition(":")
-        target = (host, int(port))
+async def run(path: Path, ways: dict[str, str]) -> None:
+    """Serve every way until cancelled, as the user at its end."""
     servers = []
     for node, address in ways.items():
         host, _, port = address.rpartition(":")
-        servers.append(await asyncio.start_server(Way(node, path, target).serve, host, int(port)))
+        servers.append(await asyncio.start_server(Way(node, path, None).serve, host, int(port)))
     await asyncio.gather(*(server.serve_forever() for server in servers))
-
-
-if __name__ == "__main__":
-    asyncio.run(
-        run(
-            Path(sys.argv[1]),
-            sys.argv[2],
-            dict(pair.split("=", 1) for pair in sys.argv[3:]),
-        )
-    )

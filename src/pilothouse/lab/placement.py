@@ -101,7 +101,7 @@ def scorer(site: Site, policy: str) -> Component:
 def ways(site: Site, workers: list[Worker]) -> Component:
     """The user, and how far it is from every worker."""
     set_delays(delays_file(site.layout), {})
-    command = [sys.executable, "-m", "pilothouse.lab.delay", str(delays_file(site.layout)), "serve"]
+    command = [sys.executable, "-m", "pilothouse.lab.ways", str(delays_file(site.layout))]
     command += [f"{one.name}={one.address}:{WAY_PORT}" for one in workers]
     return Component(name="ways", command=tuple(command))
 

@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pilothouse.clients.keys import GATE_NAME
 from pilothouse.clients.resources import Condition, Event, Pod, Workload
 from pilothouse.domain import Cause, PendingCause
 
-OUR_GATE = "pilothouse.dev/queue"
+OUR_GATE = GATE_NAME
 _REASON = re.compile(r"(?:^|[ ,])(\d+) ((?:node\(s\) )?[^,.]+)")
 _SCARCE = ("insufficient ", "too many pods", "free ports", "max volume count")
 _QUOTA = "exceeded quota"

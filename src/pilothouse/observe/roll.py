@@ -35,7 +35,15 @@ FEWEST_WORDS = 1024
 _INTS = (
     *("uid", "phase", "cpu_request", "cpu_limit", "memory_request", "memory_limit", "restarts"),
     *("evictable", "priority", "space", "node", "owner"),
-    *("counted_restarts", "oom_kills", "peak_mib", "cpu_used", "memory_used", "held_next"),
+    *(
+        "counted_restarts",
+        "oom_kills",
+        "peak_mib",
+        "cpu_used",
+        "memory_used",
+        "held_next",
+        "growth",
+    ),
 )
 _FLOATS = ("created", "since", "sampled_at")
 _FLAGS = ("alive", "finished", "waiting", "sampled")
@@ -109,7 +117,8 @@ class Roll:
             if (slot := slots.get(pod.metadata.uid)) is None or known[slot] is not pod
         ]
         for pod in changed:
-            self._write(pod)
+            if not self._is_copy(pod):
+                self._write(pod)
         if len(slots) > len(pods):
             self._drop(slots.keys() - {pod.metadata.uid for pod in pods})
         alive = self["alive"]
@@ -119,6 +128,17 @@ class Roll:
             (self.owners, "owner"),
         ):
             words.forget_unused(self[column], alive)
+
+    def _is_copy(self, pod: Pod) -> bool:
+        """The same version in another object, as after a new list: only the object is taken."""
+        slot = self._slots.get(pod.metadata.uid)
+        before = None if slot is None else self.pods[slot]
+        if slot is None or before is None or not pod.metadata.resource_version:
+            return False
+        if before.metadata.resource_version != pod.metadata.resource_version:
+            return False
+        self.pods[slot] = pod
+        return True
 
     def _drop(self, uids: Iterable[str]) -> None:
         for uid in uids:
@@ -188,7 +208,8 @@ class Roll:
 
     def _forget_memory(self, slot: int) -> None:
         """A container that began anew holds nothing of what the one before held."""
-        self["peak_mib"][slot] = self["held_next"][slot] = 0
+        for name in ("peak_mib", "held_next", "growth"):
+            self[name][slot] = 0
         self["held_at"][slot] = 0
 
     # Usage
@@ -223,6 +244,7 @@ class Roll:
         last = (self["held_next"][slots] - 1) % HELD
         due = at - self["held_at"][slots, last] >= HELD_EVERY_SECONDS
         self._hold(slots[due], at[due], held[due])
+        self["growth"][slots] = self._rate(slots)
 
     def _hold(self, slots: Slots, at: NDArray[Any], held: NDArray[Any]) -> None:
         place = self["held_next"][slots] % HELD
@@ -232,6 +254,9 @@ class Roll:
 
     def growth_mib_per_minute(self, slots: Slots) -> NDArray[np.int32]:
         """How fast memory grew in the last minute; 0 where there is too little history."""
+        return self["growth"][slots].astype(np.int32)
+
+    def _rate(self, slots: Slots) -> NDArray[Any]:
         now, held = self["sampled_at"][slots], self["held_at"][slots]
         recent = np.where((held > 0) & (held >= (now - GROWTH_SECONDS)[:, None]), held, np.inf)
         oldest = recent.argmin(axis=1)
@@ -240,7 +265,7 @@ class Roll:
         enough = seconds >= GROWTH_FROM_SECONDS
         more = self["memory_used"][slots] - self["held_mib"][slots, oldest]
         rate = np.where(enough, 60 * more / np.where(enough, seconds, 1.0), 0.0)
-        return np.rint(rate).astype(np.int32)
+        return np.rint(rate)
 
     # Looking
 

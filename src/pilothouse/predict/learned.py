@@ -27,6 +27,7 @@ from pilothouse.domain import (
     RiskTable,
     Shift,
     Snapshot,
+    horizon_column,
 )
 from pilothouse.errors import ArtifactBroken, MissingFile
 from pilothouse.features.core import CORE
@@ -40,7 +41,7 @@ from pilothouse.settings import ForecastSettings, SafetySettings
 
 SCHEMA = 1
 SHIPPED = "harbor.json"
-EXPLAINED_PERMILLE = 50  # rows below this risk become nobody's proposal
+EXPLAINED_PERMILLE = 50  # rows below this risk, or half of where we act, are nobody's proposal
 MOST_EXPLAINED = 12
 SHIFTED = 0.25  # stability index from which a feature's drift is told
 SHIFTS_TOLD = 3
@@ -173,6 +174,9 @@ class Learned:
         # Where a forecaster's own threshold lies below a half, a pod is at risk from there on.
         level = artifact.thresholds.get("replicate_risk", 1.0)
         self._at_risk = min(AT_RISK_PERMILLE, round(1000 * level))
+        # A trace is labelled an hour ahead; there the shorter horizons hardly ever rise.
+        self._told_column = horizon_column(900 if artifact.nodes is not None else 3600)
+        self._explained = max(min(EXPLAINED_PERMILLE, self._at_risk // 2), 1)
         self._settings = settings
         self._baseline = EwmaTrend(settings)
         self._history = LiveHistory(artifact.window_seconds)
@@ -339,8 +343,9 @@ class Learned:
         if len(picked):
             ours = np.rint(1000 * part.probabilities(rows[picked])).astype(np.int32)
             risk[picked] = ours
-            worst = np.argsort(-ours[:, 1], kind="stable")[:MOST_EXPLAINED]
-            worst = worst[ours[worst, 1] >= EXPLAINED_PERMILLE]
+            told = ours[:, self._told_column]
+            worst = np.argsort(-told, kind="stable")[:MOST_EXPLAINED]
+            worst = worst[told[worst] >= self._explained]
             quiet = np.setdiff1d(picked, picked[worst])
             driver[quiet] = np.where(risk[quiet, -1] < 1, int(Driver.NONE), driver[quiet])
             value[quiet] = np.where(driver[quiet] == int(Driver.NONE), 0, value[quiet])

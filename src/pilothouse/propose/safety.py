@@ -33,6 +33,7 @@ from pilothouse.settings import Settings
 
 HORIZON_SECONDS = 900
 SOON_SECONDS = 300
+HOUR_SECONDS = 3_600
 BRIDGE_SECONDS = 300  # an extra replica of a service that fails by itself
 WISHES = 6  # more in one cycle could not be granted anyway
 CANDIDATES = 4  # nodes and workloads looked at closely
@@ -463,6 +464,19 @@ class _Case:
         return self.voice.wants_nothing(
             target,
             score=worst / 1000,
-            reason=f"highest risk {target.short} {share(worst)} ({known})",
+            reason=f"highest risk {target.short} {share(worst)} ({known}){self._riskiest_pod()}",
             evidence=(Evidence("risk 15 min", worst / 1000, "", needs),),
+        )
+
+    def _riskiest_pod(self) -> str:
+        """What a learned forecaster says about the pod it worries about most."""
+        told = next((a for a in self.forecast.attributions if a.scope == "pods"), None)
+        rows = np.flatnonzero(self.forecast.pod_risk.uid == (-1 if told is None else told.uid))
+        if told is None or not len(rows):
+            return ""
+        risk = int(self.forecast.pod_risk.risk_permille[rows[0], horizon_column(HOUR_SECONDS)])
+        return (
+            f"; {self.snapshot.pod_ref(int(rows[0])).short} fails within 60 min with probability "
+            f"{share(risk)}, says {self.forecast.forecaster}: {told.feature} "
+            f"{told.value_thousandths / 1000:g} adds {told.adds_thousandths / 1000:+g} log-odds"
         )

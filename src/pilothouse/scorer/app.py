@@ -262,6 +262,11 @@ def _add_page(app: FastAPI, parts: Parts) -> None:
         """The series of the page."""
         return parts.history.graphs(parts.board, parts.placements)
 
+    @app.get("/favicon.ico", include_in_schema=False)
+    def icon() -> Response:
+        """Browsers ask; there is none."""
+        return Response(status_code=204)
+
     for path, name, kind in (
         ("/", "index.html", "text/html"),
         ("/page.js", "page.js", "text/javascript"),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pilothouse.domain import ActionKind
 from pilothouse.lab import Lab
 from tests.live.act.helm import SPACE, Helm
 from tests.live.conftest import a_deployment, is_ready
@@ -133,3 +134,24 @@ def pods_of(lab: Lab, name: str) -> list[dict[str, Any]]:
 def read(lab: Lab, *words: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(lab.kubectl("get", *words, "-o", "json"))
     return found
+
+
+@pytest.fixture
+def helm_journal(
+    installed: Lab,
+    harbor: Callable[..., Any],
+    actuator_kubeconfig: Path,
+    janitor: subprocess.Popen[bytes],
+    tmp_path: Path,
+) -> Path:
+    """The journal of a loop that did one small thing and stopped in good order."""
+    harbor("small", replicas=1)
+    journal = tmp_path / "small.db"
+    helm = Helm(actuator_kubeconfig, journal)
+    try:
+        helm.know(helm.node("worker-1"))
+        helm.act(ActionKind.DVFS, helm.node("worker-1"), agent="efficiency", frequency_permille=800)
+        helm.turn_until(lambda: not helm.runner.loop.ledger.active, seconds=60)
+    finally:
+        helm.close()
+    return journal

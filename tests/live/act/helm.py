@@ -11,7 +11,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from pilothouse.cli.enforce import Acting, enforcing
-from pilothouse.cli.live import live_settings, open_cluster, stand_by
+from pilothouse.cli.live import live_settings, open_cluster
 from pilothouse.domain import (
     Action,
     ActionKind,
@@ -63,6 +63,7 @@ class Helm:
         *,
         settings: Settings | None = None,
         journal_type: type[Journal] = Journal,
+        strangers: Callable[[Settings], Sequence[Registration]] = lambda _settings: (),
         **overrides: Any,
     ) -> None:
         settings = settings or load(SHORT)
@@ -78,7 +79,10 @@ class Helm:
         self.cluster = cluster
         self.name = name
         settings = enforcing(live_settings(settings, name), ",".join(RANKS))
-        stand_by(cluster.leadership, print)
+        others = strangers(settings)
+        if others:  # everybody enforces, which no real cluster would be asked to bear
+            settings = with_overrides(settings, {"modes.default": "enforce"})
+        self.acting.wait_to_lead(print)
         self.acting.require_janitor()
         self.agents = {agent: Scripted(agent) for agent in RANKS}
         registered = [Registration(a, RANKS[n], a.title) for n, a in self.agents.items()]
@@ -87,7 +91,7 @@ class Helm:
             settings=settings,
             journal=self.journal,
             cluster=cluster,
-            agents=[Registration(Janitor(), 0, "Janitor"), *registered],
+            agents=[Registration(Janitor(), 0, "Janitor"), *registered, *others],
         )
         self.turns: list[Report] = []
         self.folder = journal.parent

@@ -19,7 +19,7 @@ from time import sleep
 
 from pilothouse.domain import ActionKind, Forecast, Snapshot
 from pilothouse.journal import Cycle, Journal, Record
-from tests.live.act.helm import SPACE, Helm
+from tests.live.act.helm import SPACE, Helm, said
 
 
 class TellingJournal(Journal):
@@ -43,9 +43,14 @@ def main() -> None:
     helm = Helm(Path(kubeconfig), Path(journal), journal_type=TellingJournal, **options)
     tell("leads", helm.acting.leadership.epoch)
     try:
+        acted = False
         for number in itertools.count():
-            wish(helm, plan, target[0] if target else "", number)
+            if plan == "busy" or not acted:
+                wish(helm, plan, target[0] if target else "")
             report = helm.turn()
+            acted = acted or bool(report.turn.decision.actions)
+            if not acted:
+                tell("refused", said(report.turn.decision))
             for receipt in report.turn.receipts:
                 tell("receipt", [receipt.intent, receipt.status.value, receipt.detail])
             tell("turn", number)
@@ -54,16 +59,15 @@ def main() -> None:
         helm.close()
 
 
-def wish(helm: Helm, plan: str, target: str, number: int) -> None:
+def wish(helm: Helm, plan: str, target: str) -> None:
     if plan == "busy":
         _busy(helm, target)
-    elif number == 0:
-        if plan == "drain":
-            helm.know(helm.node(target))
-            helm.want(ActionKind.MIGRATE, helm.node(target))
-        else:
-            helm.know(helm.pod(target))
-            helm.want(ActionKind.THROTTLE, helm.pod(target), factor=0.6)
+    elif plan == "drain":
+        helm.know(helm.node(target))
+        helm.want(ActionKind.MIGRATE, helm.node(target))
+    else:
+        helm.know(helm.pod(target))
+        helm.want(ActionKind.THROTTLE, helm.pod(target), factor=0.6)
 
 
 def _busy(helm: Helm, app: str) -> None:

@@ -60,8 +60,10 @@ class LoopProcess:
                     self.lines.append(json.loads(line))
                     self.arrived.notify_all()
 
-    def wait_for(self, look: Callable[[dict[str, Any]], bool], seconds: float = 60.0) -> Any:
-        deadline, seen = monotonic() + seconds, 0
+    def wait_for(
+        self, look: Callable[[dict[str, Any]], bool], seconds: float = 90.0, after: int = 0
+    ) -> Any:
+        deadline, seen = monotonic() + seconds, after
         with self.arrived:
             while True:
                 for line in self.lines[seen:]:

@@ -29,6 +29,7 @@ from pilothouse.learn.dataset.pasts import ENDS, FAILURES, Pasts, cell_key, even
 from pilothouse.learn.traces.importing import ROW_GROUP
 
 BUCKET_ROWS = 400_000
+SPREAD_ROWS = 400_000  # spread over the buckets at a time
 # What only a trace has; an ablation.
 EXTRAS = ("cpi", "mapi", "cpu_p50", "cpu_p90", "scheduling_class", "vertical_scaling", "scheduler")
 _SUBMITTED = ("cpu_request", "memory_request", "tier", "scheduling_class")
@@ -134,24 +135,33 @@ class _Spread:
         self.folder, self.buckets = folder, buckets
         self._held: dict[str, list[pl.DataFrame]] = {}
         self._like: dict[str, pl.DataFrame] = {}
+        self._parts = 0
 
     def through(self, table: str, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         """Hand frames on, and keep a copy of each row in the bucket of its job."""
-        for number, frame in enumerate(frames):
+        held: list[pl.DataFrame] = []
+        for frame in frames:
             self._like[table] = frame.clear()
-            if self.buckets == 1:
-                self._held.setdefault(table, []).append(frame)
-            else:
-                self._write(table, number, frame)
+            held.append(frame)
+            # Small files are gathered: a part per file and bucket would be thousands of crumbs.
+            if self.buckets > 1 and sum(map(len, held)) >= SPREAD_ROWS:
+                self._write(table, held)
             yield frame
+        if self.buckets == 1:
+            self._held[table] = held
+        elif held:
+            self._write(table, held)
 
-    def _write(self, table: str, number: int, frame: pl.DataFrame) -> None:
+    def _write(self, table: str, held: list[pl.DataFrame]) -> None:
+        frame = pl.concat(held)
+        held.clear()
         bucket = (frame["job"].hash(0) % self.buckets).cast(pl.UInt32).alias("bucket")
         parts = frame.with_columns(bucket).partition_by("bucket", as_dict=True, include_key=False)
+        self._parts += 1
         for (which,), part in parts.items():
             folder = self.folder / table / f"{which:05d}"
             folder.mkdir(parents=True, exist_ok=True)
-            part.write_ipc(folder / f"{number:05d}.arrow", compression="lz4")
+            part.write_ipc(folder / f"{self._parts:05d}.arrow", compression="lz4")
 
     def bucket(self, table: str, number: int) -> pl.DataFrame:
         if self.buckets == 1:

@@ -237,7 +237,8 @@ def _figures(
         "cells": per_cell,
         "random_split_average_precision": _random_split(case),
         "curves": {
-            **curves(truth, whole, whole),
+            # Ranks are no probabilities: there is no calibration to draw here.
+            "precision_recall": curves(truth, whole, whole)["precision_recall"],
             "lead_time": _lead_time(case, cells, ours),
             "drift": _drift(case, cells),
         },

@@ -63,8 +63,8 @@ class Settings:
     fewest_nodes: int = 2
     course_steps_per_node: int = 4
     courses: int = 512  # drawn per stage; played in random order
-    encoder: tuple[int, ...] = (32, 32)
-    head: tuple[int, ...] = (32,)
+    encoder: tuple[int, ...] = (16, 16)
+    head: tuple[int, ...] = (16,)
     family: Family = field(default_factory=Family)
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ FAST = Settings(
     train_every=16,
     learning_rate=2e-3,
     learning_rate_end=1e-4,
-    gamma=0.8,
+    gamma=0.95,
     buffer=19_200,
     learning_starts=1_000,
     target_every=2_000,

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two loops and one lease, and pods that come back under the same name.
+
+Short forms; ``PILOTHOUSE_TAKEOVERS=20`` and ``PILOTHOUSE_NAMESAKES=200`` are the whole of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from time import sleep, time
+from typing import Any
+from urllib.parse import unquote
+
+from pilothouse.act.planner import Planner
+from pilothouse.domain import Action, ActionKind, Status
+from pilothouse.lab import Lab
+from tests.live.act.conftest import read
+from tests.live.act.helm import ACTUATOR, SPACE, Helm, audit
+from tests.live.act.test_switch import LoopProcess, when
+from tests.live.conftest import a_deployment
+
+TAKEOVERS = int(os.environ.get("PILOTHOUSE_TAKEOVERS", "1"))
+NAMESAKES = int(os.environ.get("PILOTHOUSE_NAMESAKES", "5"))
+STOPPED_SECONDS = 25.0
+
+
+def epochs(lab: Lab, since: float) -> list[int]:
+    """The epoch in each successful write of the actuator, in the order of the server's log."""
+    found = []
+    for event in audit(lab):
+        if event["user"]["username"] != ACTUATOR or when(event) < since:
+            continue
+        named = re.search(r"fieldManager=pilothouse:(\d+):", unquote(event["requestURI"]))
+        if named and int(event["responseStatus"]["code"]) < 300:
+            found.append((when(event), int(named[1])))
+    return [epoch for _, epoch in sorted(found)]
+
+
+def test_leader_that_slept_writes_nothing_after_the_takeover(
+    installed: Lab,
+    harbor: Callable[..., Any],
+    actuator_kubeconfig: Path,
+    janitor: subprocess.Popen[bytes],
+    tmp_path: Path,
+) -> None:
+    harbor("crew", replicas=2, limits={"cpu": "200m", "memory": "64Mi"})
+    since = time()
+    loops = [
+        LoopProcess(actuator_kubeconfig, tmp_path / f"{name}.db", "busy", "crew")
+        for name in ("one", "two")
+    ]
+    try:
+        for _ in range(TAKEOVERS):
+            leader = _leader(installed, loops)
+            other = loops[1 - loops.index(leader)]
+            seen = len(leader.lines)
+            leader.wait_for(lambda line: "receipt" in line, after=seen)
+            leader.signal(signal.SIGSTOP)
+            mark = len(other.lines)
+            sleep(STOPPED_SECONDS)
+            leader.signal(signal.SIGCONT)
+            other.wait_for(_is_done, after=mark)
+            sleep(2)
+    finally:
+        for loop in loops:
+            loop.end()
+    order = epochs(installed, since)
+    print(f"{TAKEOVERS} takeovers, {len(order)} writes, epochs {sorted(set(order))}")
+    assert len(set(order)) >= 1 + TAKEOVERS, "nobody took over, so nothing was tested"
+    assert order == sorted(order), "an older leader wrote after a newer one"
+
+
+def _is_done(line: dict[str, Any]) -> bool:
+    return "receipt" in line and line["receipt"][1] == "done"
+
+
+def _leader(lab: Lab, loops: list[LoopProcess]) -> LoopProcess:
+    """Whoever holds the lease, by its process id in the holder's name."""
+    for _ in range(300):
+        lease = read(lab, "lease", "pilothouse", "-n", "pilothouse-system")
+        holder = str(lease["spec"].get("holderIdentity", ""))
+        for loop in loops:
+            if f"_{loop.child.pid}_" in holder:
+                return loop
+        sleep(0.2)
+    raise AssertionError(f"nobody leads; the lease says {holder}")
+
+
+def a_stateful_set(name: str) -> dict[str, Any]:
+    document = a_deployment(name, namespace=SPACE)
+    document["kind"] = "StatefulSet"
+    document["spec"]["serviceName"] = name
+    return document
+
+
+def test_pod_that_came_back_under_its_name_is_never_evicted(
+    helm: Helm, installed: Lab, eventually: Callable[..., Any]
+) -> None:
+    installed.apply(json.dumps(a_stateful_set("twin")))
+    target = helm.pod("twin-0")
+
+    def uid() -> str:
+        pods = read(installed, "pods", "-n", SPACE, "-l", "app=twin")["items"]
+        return next((str(p["metadata"]["uid"]) for p in pods if _runs(p)), "")
+
+    try:
+        for number in range(NAMESAKES):
+            before = eventually(uid)
+            helm.know(target)
+            action = _eviction(helm, target, number, before)
+            assert helm.cluster.begin(action) == ""
+            words = ("pod", "twin-0", "-n", SPACE, "--grace-period=0", "--force")
+            installed.kubectl("delete", *words)
+            after = eventually(lambda before=before: (now := uid()) and now != before and now)
+            receipt = helm.cluster.execute(action.writes[0], "safety")
+            assert receipt.status is Status.FAILED, receipt
+            assert "gone" in receipt.detail or "same name" in receipt.detail
+            assert uid() == after
+    finally:
+        installed.kubectl("delete", "statefulset", "twin", "-n", SPACE)
+
+
+def _runs(pod: dict[str, Any]) -> bool:
+    return pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+
+
+def _eviction(helm: Helm, target: Any, number: int, uid: str) -> Action:
+    """An action as a decision would make it, for the pod as it is now."""
+    snapshot = helm.cluster.observe()
+    helm.want(ActionKind.MIGRATE, target)
+    (wish,) = helm.agents["safety"].wishes
+    helm.agents["safety"].wishes = []
+    plan = Planner(snapshot, helm.runner.settings).plan(wish(snapshot))
+    assert not plan.impossible, plan.impossible
+    name = f"namesake{uid[:8]}.{number}"
+    return Action(
+        id=name,
+        proposal=0,
+        agent="safety",
+        kind=ActionKind.MIGRATE,
+        target=target,
+        writes=tuple(replace(w, intent=f"{name}.{n}") for n, w in enumerate(plan.writes)),
+        inverse=(),
+        expires_seconds=None,
+    )

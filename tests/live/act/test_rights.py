@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our accounts may do what they do, and the API server refuses the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pilothouse.clients.access import from_kubeconfig
+from pilothouse.clients.requests import MERGE, STRATEGIC, Refusal, Requests
+from pilothouse.lab import Lab
+from tests.live.act.conftest import MANIFESTS, read
+from tests.live.act.helm import SPACE
+from tests.live.act.test_actions import an_autoscaler
+from tests.live.conftest import a_deployment
+
+ACCOUNTS = ("actuator", "janitor", "node-agent")
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_rights_are_the_checked_in_ones(installed: Lab, account: str) -> None:
+    user = f"system:serviceaccount:pilothouse-system:pilothouse-{account}"
+    words = ("auth", "can-i", "--list", f"--as={user}", "--no-headers", "-n", "pilothouse-system")
+    rows = sorted(" ".join(line.split()) for line in installed.kubectl(*words).splitlines())
+    expected = (MANIFESTS / f"{account}-can-i.txt").read_text().splitlines()
+    assert rows == expected
+    granted = [row for row in rows if not row.startswith(("[/", "self"))]
+    assert not any("*" in row or "secrets" in row or "exec" in row for row in granted)
+
+
+@pytest.fixture
+def actuator(installed: Lab, actuator_kubeconfig: Path) -> Iterator[Requests]:
+    requests = Requests(from_kubeconfig(actuator_kubeconfig))
+    yield requests
+    requests.close()
+
+
+def forbidden(pod: str) -> list[tuple[str, Any]]:
+    """Writes that our rights would let through and our policies must not."""
+    node, scaler = "/api/v1/nodes/worker-1", "horizontalpodautoscalers/target"
+    gates = "/api/v1/namespaces/pilothouse-system/configmaps/pilothouse-gates"
+    hpa = f"/apis/autoscaling/v2/namespaces/{SPACE}/{scaler}"
+    taint = {"key": "theirs", "effect": "NoSchedule"}
+    cases: list[tuple[str, Any]] = []
+    for key in ("a", "team", "kubernetes.io/role", "karpenter.sh/x", "node.kubernetes.io/y"):
+        cases.append((node, {"metadata": {"labels": {key: "x"}}}))
+        cases.append((node, {"metadata": {"annotations": {key: "x"}}}))
+        cases.append((node, {"spec": {"taints": [taint | {"key": key}]}}))
+    for effect in ("NoExecute", "PreferNoSchedule"):
+        ours = {"key": "pilothouse.dev/out-of-service", "value": "x", "effect": effect}
+        cases.append((node, {"spec": {"taints": [ours]}}))
+    cases.append((node, {"spec": {"unschedulable": True}}))
+    cases.append((node, {"metadata": {"finalizers": ["theirs/keep"]}}))
+    for most in (1, 2, 50, 99):
+        cases.append((hpa, {"spec": {"maxReplicas": most}}))
+    for name in ("other", "target2"):
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+        cases.append((hpa, {"spec": {"scaleTargetRef": target}}))
+    cases.append((hpa, {"spec": {"metrics": []}}))
+    cases.append((hpa, {"spec": {"behavior": {"scaleDown": {"selectPolicy": "Disabled"}}}}))
+    for key in ("team", "x/y"):
+        cases.append((hpa, {"metadata": {"labels": {key: "x"}}}))
+        cases.append((hpa, {"metadata": {"annotations": {key: "x"}}}))
+    for word in ("open", "closed", "delete", "QUEUE", ""):
+        cases.append((gates, {"data": {"shop": word}}))
+    for space in ("kube-system", "kube-public", "pilothouse-system"):
+        cases.append((gates, {"data": {space: "queue"}}))
+    cases.append((gates, {"binaryData": {"x": "eA=="}}))
+    for closed in ("closed-env", "kube-system"):
+        scale = f"/apis/apps/v1/namespaces/{closed}/deployments/theirs/scale"
+        cases.append((scale, {"spec": {"replicas": 3}}))
+        cases.append(
+            (f"/apis/autoscaling/v2/namespaces/{closed}/{scaler}", {"spec": {"minReplicas": 2}})
+        )
+    cases.append(
+        (f"/apis/apps/v1/namespaces/{SPACE}/deployments/target/scale", {"spec": {"replicas": 0}})
+    )
+    for closed in ("closed-env", "kube-system"):
+        limits = [{"name": "workload", "resources": {"limits": {"cpu": "10m"}}}]
+        cases.append(
+            (f"/api/v1/namespaces/{closed}/pods/theirs/resize", {"spec": {"containers": limits}})
+        )
+    return cases
+
+
+def test_writes_outside_the_allowed_fields_are_refused(
+    installed: Lab, harbor: Callable[..., Any], actuator: Requests, eventually: Callable[..., Any]
+) -> None:
+    (pod,) = harbor("target", limits={"cpu": "200m", "memory": "64Mi"})
+    installed.apply(json.dumps(an_autoscaler("target", least=1, most=4)))
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "closed-env"}}
+    installed.apply(json.dumps(space))
+    for closed in ("closed-env", "kube-system"):
+        installed.apply(json.dumps(a_deployment("theirs", namespace=closed)))
+        scaler = an_autoscaler("target", least=1, most=4)
+        scaler["metadata"]["namespace"] = closed
+        installed.apply(json.dumps(scaler))
+        bare = a_deployment("theirs", namespace=closed)["spec"]["template"]
+        bare["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "100m"}
+        document = {"apiVersion": "v1", "kind": "Pod", "spec": bare["spec"]}
+        installed.apply(
+            json.dumps(document | {"metadata": {"name": "theirs", "namespace": closed}})
+        )
+    lease = read(installed, "lease", "pilothouse", "-n", "pilothouse-system")
+    author = f"pilothouse:{lease['spec'].get('leaseTransitions', 0)}:policy"
+    cases = forbidden(pod["metadata"]["name"])
+    assert len(cases) >= 50
+    try:
+        passed = [case for case in cases if not _is_refused(actuator, author, *case)]
+        assert passed == []
+        # The control: what is allowed passes, so it was the policies that refused.
+        body = {"metadata": {"annotations": {"pilothouse.dev/frequency": None}}}
+        actuator.patch("/api/v1/nodes/worker-1", body, author=author, audit_id="policy.ok")
+    finally:
+        for kind in ("deployment/theirs", "hpa/target", "pod/theirs"):
+            words = ("--ignore-not-found", "--wait=false", "--grace-period=1")
+            installed.kubectl("delete", kind, "-n", "kube-system", *words)
+        installed.kubectl("delete", "namespace", "closed-env", "--wait=false")
+
+
+def _is_refused(actuator: Requests, author: str, path: str, body: Any) -> bool:
+    kind = STRATEGIC if path.endswith("/resize") else MERGE
+    try:
+        actuator.patch(path, body, author=author, audit_id="policy.case", kind=kind)
+    except Refusal as refusal:
+        return "ValidatingAdmissionPolicy" in str(refusal) or refusal.code == 422
+    return False
