@@ -145,8 +145,8 @@ def test_lost_worker_is_named_and_its_pods_are_moved(
     started(watch, "orphan")
     lab.kill("kubelet-worker-2")
     try:
-        watch.until(lambda: watch.names(Cause.NODE_LOSS, "worker-2"), 2 * NAMED_SECONDS)
-        watch.until(lambda: watch.driver("node", "worker-2") is Driver.UNREADY, NAMED_SECONDS)
+        watch.until(lambda: watch.names(Cause.NODE_LOSS, "worker-2"), NAMED_SECONDS)
+        watch.until(lambda: watch.driver("node", "worker-2") is Driver.UNREADY, FOLLOWED_SECONDS)
         watch.until(lambda: watch.wants("safety", ActionKind.MIGRATE, "worker-2"), NAMED_SECONDS)
     finally:
         lab.restart("kubelet-worker-2")
