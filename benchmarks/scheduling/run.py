@@ -20,6 +20,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ import numpy as np
 
 from benchmarks.scheduling.arms import ARMS, scheduler, scorer_as, site_of
 from pilothouse import policy
+from pilothouse.errors import LabFailed
 from pilothouse.home import home
 from pilothouse.lab import Lab, Wish, process
 from pilothouse.testing.placement import random_policy
@@ -101,9 +103,15 @@ def _run(lab: Lab, arm: str, arguments: argparse.Namespace) -> dict[str, Any]:
             assert process.is_alive(entry.pid, entry.ticks), "the scheduler died"
         finally:
             lab.kill("kube-scheduler")
-    lab.kubectl("delete", "--raw", f"/api/v1/namespaces/{NAMESPACE}/pods?gracePeriodSeconds=0")
-    _wait(lambda: _count(lab) == 0, 120)
+    _wait(lambda: _deleted(lab), 600, every=1.0)
     return found
+
+
+def _deleted(lab: Lab) -> bool:
+    """One DELETE on the collection; a slow server may need several."""
+    with suppress(LabFailed):
+        lab.kubectl("delete", "--raw", f"/api/v1/namespaces/{NAMESPACE}/pods?gracePeriodSeconds=0")
+    return _count(lab) == 0
 
 
 def _create(lab: Lab, count: int) -> None:
