@@ -72,7 +72,7 @@ def test_killed_loop_keeps_every_promise(
             loop.signal(signal.SIGKILL)
             loop.end()
         between += bool(read_resume(journal).open_intents)
-    last = LoopProcess(actuator_kubeconfig, journal, "busy", "nobody")
+    last = LoopProcess(actuator_kubeconfig, journal, "watch")
     try:
         last.wait_for(lambda line: "turn" in line)
     finally:
