@@ -3,8 +3,8 @@
 
     python -m tests.live.act.process KUBECONFIG JOURNAL PLAN [TARGET]
 
-Plans: ``watch``, ``drain NODE``, ``throttle POD``, and ``busy APP`` (one small reversible action per turn, for
-ever). Lines on stdout say what is durable and what was answered, as they happen.
+Plans: ``watch``, ``drain NODE``, ``throttle POD``, and ``busy APP`` (one small reversible action
+per turn, for ever). Lines on stdout say what is durable and what was answered, as they happen.
 """
 
 from __future__ import annotations
