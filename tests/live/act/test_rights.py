@@ -46,7 +46,7 @@ def forbidden(pod: str) -> list[tuple[str, Any]]:
     hpa = f"/apis/autoscaling/v2/namespaces/{SPACE}/{scaler}"
     taint = {"key": "theirs", "effect": "NoSchedule"}
     cases: list[tuple[str, Any]] = []
-    for key in ("a", "team", "kubernetes.io/role", "karpenter.sh/x", "node.kubernetes.io/y"):
+    for key in ("a", "team", "app/role", "karpenter.sh/x", "example.com/y", "z"):
         cases.append((node, {"metadata": {"labels": {key: "x"}}}))
         cases.append((node, {"metadata": {"annotations": {key: "x"}}}))
         cases.append((node, {"spec": {"taints": [taint | {"key": key}]}}))
