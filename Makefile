@@ -110,8 +110,13 @@ LAB_PACKAGES := containerd runc containernetworking-plugins iproute2 openssl mou
 
 .PHONY: test-live
 test-live: install lab-packages ## Tests on a real Kubernetes on this machine; root on Debian, else they say why not
-	@if [ "$$(id -u)" = 0 ] && [ "$$(uname -s)" = Linux ]; then $(BIN)/pilothouse lab build || [ -z "$${CI:-}" ]; fi
-	$(BIN)/pytest -q -m live tests/live $(ARGS)
+	@if [ "$$(id -u)" = 0 ] && [ "$$(uname -s)" = Linux ]; then { $(BIN)/pilothouse lab build --scheduler && $(BIN)/pilothouse lab build --helm; } || [ -z "$${CI:-}" ]; fi
+	$(BIN)/pytest -q -m live tests/live --ignore=tests/live/placement $(ARGS)
+	$(BIN)/pytest -q -m live tests/live/placement $(ARGS)
+
+.PHONY: test-scheduler
+test-scheduler: ## Go tests of the scheduler; the first time they compile much of Kubernetes
+	cd scheduler && CGO_ENABLED=0 GOWORK=off GOFLAGS="-mod=readonly -trimpath" sh -c 'go vet ./... && go test ./...'
 
 .PHONY: lab-packages
 lab-packages:
@@ -138,8 +143,9 @@ bench: install ## Run every benchmark, one after the other
 
 .PHONY: lock
 lock: | uv ## Resolve the requirements anew: versions and hashes, no addresses
-	$(UV) pip compile -q pyproject.toml $(LOCK_FLAGS) -o requirements/runtime.txt
-	$(UV) pip compile -q pyproject.toml --extra dev --extra learn --extra bench $(LOCK_FLAGS) -o requirements/dev.txt
+	$(UV) pip compile -q pyproject.toml --extra kubernetes $(LOCK_FLAGS) -o requirements/runtime.txt
+	$(UV) pip compile -q pyproject.toml --extra dev --extra learn --extra fast --extra bench $(LOCK_FLAGS) -o requirements/dev.txt
+	$(UV) pip compile -q requirements/build.in $(LOCK_FLAGS) -o requirements/build.txt
 	$(UV) pip compile -q requirements/tools.in $(LOCK_FLAGS) -o requirements/tools.txt
 
 LOCK_FLAGS := --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock"
@@ -151,6 +157,14 @@ generate: install ## Write what is derived from code: API document, settings and
 .PHONY: verify
 verify: install ## Fail when a derived file is not what the code says
 	$(BIN)/python -m docs.generate --check
+
+.PHONY: manifests
+manifests: install ## Write deploy/manifests from the chart (needs helm, or: pilothouse lab build --helm)
+	$(BIN)/python -m deploy.render $(ARGS)
+
+.PHONY: image
+image: ## Build the container image (needs docker or podman)
+	$(shell command -v docker || command -v podman || echo docker) build -f deploy/Dockerfile -t pilothouse:$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/pilothouse/__init__.py) .
 
 .PHONY: presubmit
 presubmit: fmt generate test ## Everything to run before sending a change

@@ -13,6 +13,7 @@ TRAINING = {
     "gymnasium",
     "jax",
     "matplotlib",
+    "numba",
     "polars",
     "ray",
     "scipy",

@@ -10,6 +10,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
+from matplotlib.figure import Figure
 
 from benchmarks.benefit.comparison import Comparison
 
@@ -21,6 +22,13 @@ COLORS = {"pilothouse": "#1b6ca8", "random": "#b5651d"}
 
 
 def draw(comparisons: Mapping[str, Comparison], path: Path) -> None:
+    """The picture, as a file."""
+    figure = figure_of(comparisons)
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
+
+
+def figure_of(comparisons: Mapping[str, Comparison]) -> Figure:
     """Two panels, one row per scenario, both arms against the line of doing nothing."""
     scenarios = [*comparisons["pilothouse"].by_scenario, "pooled"]
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 5.6), sharey=True, layout="constrained")
@@ -47,5 +55,4 @@ def draw(comparisons: Mapping[str, Comparison], path: Path) -> None:
     axes[0].invert_yaxis()
     figure.supxlabel("difference to doing nothing, 95 % intervals; left is better", fontsize=10)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=2)
-    figure.savefig(path, dpi=130)
-    pyplot.close(figure)
+    return figure

@@ -27,7 +27,7 @@ from benchmarks.benefit.arm import ARMS, Job, Run, run
 from benchmarks.benefit.claims import Claim, claims
 from benchmarks.benefit.comparison import Comparison, compare
 from benchmarks.benefit.report import table, write_table
-from pilothouse.scenarios import names
+from pilothouse.scenarios import FOR_FORECASTS, names
 
 HERE = Path(__file__).parent
 
@@ -63,7 +63,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--ranges", choices=("held-out", "tuning"), default="held-out")
     parser.add_argument("--print-only", action="store_true", help="leave the files alone")
-    parser.add_argument("--scenarios", nargs="+", default=list(names()), choices=names())
+    ordinary = [name for name in names() if name not in FOR_FORECASTS]
+    parser.add_argument("--scenarios", nargs="+", default=ordinary, choices=names())
     return parser.parse_args()
 
 

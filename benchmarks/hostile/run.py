@@ -23,6 +23,7 @@ from typing import Any
 
 from pilothouse.guard import Guard
 from pilothouse.propose.registry import Registration
+from pilothouse.scenarios import FOR_FORECASTS
 from pilothouse.scenarios import names as scenario_names
 from pilothouse.testing.campaign import VARIANTS, Campaign, OpenGuard, Tale
 from pilothouse.testing.hostile import band
@@ -79,7 +80,8 @@ def company(job: Job) -> list[Registration]:
 
 def jobs(decisions: int) -> list[Job]:
     """Every scenario and every variant comes up, in changing company."""
-    scenarios, variants = scenario_names(), tuple(VARIANTS)
+    scenarios = tuple(name for name in scenario_names() if name not in FOR_FORECASTS)
+    variants = tuple(VARIANTS)
     sieges = [
         Job(n, scenarios[n % len(scenarios)], variants[n % len(variants)], CYCLES, "siege")
         for n in range(-(-decisions // CYCLES))

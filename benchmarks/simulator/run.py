@@ -21,6 +21,7 @@ from benchmarks.simulator.speed import (
     compare,
     large,
 )
+from pilothouse.sim.kernels import CompiledTick
 
 PODS = (200, 320, 640)  # six, ten and twenty a node; the line is asked of each
 LEAST_RATIO = 50.0
@@ -37,15 +38,18 @@ def main() -> int:
         check_peers(pods, seeds=3, ticks=300)
     check_batch(PODS[0], ticks=arguments.ticks)
     comparisons = [compare(pods, repeats=arguments.repeats, ticks=arguments.ticks) for pods in PODS]
-    big = large(5_000, 50_000, ticks=20)
+    big = large(5_000, 50_000, ticks=20)  # on arrays, as the loop steps it
+    compiled = large(5_000, 50_000, ticks=20, tick=CompiledTick())
     if arguments.json:
         sizes = [comparison.to_dict() for comparison in comparisons]
-        print(json.dumps({"batch": BATCH, "nodes": NODES, "sizes": sizes, "large": big.to_dict()}))
+        both = {"large": big.to_dict(), "large_compiled": compiled.to_dict()}
+        print(json.dumps({"batch": BATCH, "nodes": NODES, "sizes": sizes} | both))
     else:
         print(f"equal: both peers at {PODS} pods, and {BATCH} clusters to their single runs")
         for comparison in comparisons:
             show(comparison)
-        show_large(big)
+        show_large(big, "on arrays")
+        show_large(compiled, "compiled")
     return 0 if holds(comparisons, big) else 1
 
 
@@ -61,10 +65,10 @@ def show(c: Comparison) -> None:
     print(f"  tuned peer  {spread(c.tuned_peer)}, ratio {spread(c.tuned_ratios)}")
 
 
-def show_large(big: Large) -> None:
+def show_large(big: Large, how: str) -> None:
     print(
-        f"1 x {big.nodes:,} nodes, {big.pods:,} pods, {big.moved_percent:.1f} % coming or going: "
-        f"{spread(big.step_ms)} ms a step, at most {LONGEST_STEP_MS:.0f}"
+        f"1 x {big.nodes:,} nodes, {big.pods:,} pods, {big.moved_percent:.1f} % coming or going, "
+        f"{how}: {spread(big.step_ms)} ms a step, at most {LONGEST_STEP_MS:.0f}"
     )
 
 

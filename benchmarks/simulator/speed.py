@@ -17,8 +17,10 @@ from benchmarks.peers.python_simulator import PythonSimulator
 from benchmarks.peers.tuned_python_simulator import TunedPythonSimulator
 from benchmarks.simulator import agreement, equality
 from pilothouse.scenarios import Scenario, load
+from pilothouse.sim.kernels import CompiledTick
 from pilothouse.sim.observation import Observer
 from pilothouse.sim.simulation import Simulation
+from pilothouse.sim.tick import ArrayTick, Tick
 
 BATCH, NODES = 256, 32
 PEERS = (PythonSimulator, TunedPythonSimulator)
@@ -81,7 +83,7 @@ def scenario_of(pods: int) -> Scenario:
 def check_peers(pods: int, *, seeds: int, ticks: int) -> None:
     """Every pod, node, workload, toll and observation, tick by tick, on both peers."""
     scenario = scenario_of(pods)
-    simulation = Simulation.of(scenario, range(seeds))
+    simulation = Simulation.of(scenario, range(seeds), CompiledTick())
     peers = [(seed, peer(scenario, seed)) for seed in range(seeds) for peer in PEERS]
     for _ in range(ticks):
         simulation.step()
@@ -92,13 +94,13 @@ def check_peers(pods: int, *, seeds: int, ticks: int) -> None:
 
 
 def check_batch(pods: int, *, ticks: int, batch: int = BATCH) -> None:
-    """Each cluster of a batch is what it is alone, in every column."""
+    """Each cluster of a batch, compiled, is what it is alone on arrays, in every column."""
     scenario = load("harbor").sized(NODES, pods)
-    together = Simulation.of(scenario, range(batch))
+    together = Simulation.of(scenario, range(batch), CompiledTick())
     for _ in range(ticks):
         together.step()
     for seed in range(batch):
-        alone = Simulation.of(scenario, [seed])
+        alone = Simulation.of(scenario, [seed], ArrayTick())
         for _ in range(ticks):
             alone.step()
         ours, theirs = equality.cluster_columns(together, seed), equality.cluster_columns(alone, 0)
@@ -106,10 +108,10 @@ def check_batch(pods: int, *, ticks: int, batch: int = BATCH) -> None:
             raise Different(f"Cluster {seed} differs from its single run: {difference}.")
 
 
-def compare(pods: int, *, repeats: int, ticks: int) -> Comparison:
-    """All sides in turns."""
+def compare(pods: int, *, repeats: int, ticks: int, tick: Tick | None = None) -> Comparison:
+    """All sides in turns; ``tick`` is how the simulator takes one, where not the suited way."""
     scenario = scenario_of(pods)
-    simulation = Simulation.of(scenario, range(BATCH))
+    simulation = Simulation.of(scenario, range(BATCH), tick)
     observer = Observer(simulation.state)
     sides = [[peer(scenario, seed) for seed in range(PEER_CLUSTERS)] for peer in PEERS]
 
@@ -142,9 +144,9 @@ def _rate(step: Callable[[], None], clusters: int, ticks: int) -> float:
     return clusters * ticks / (time.process_time() - began)
 
 
-def large(nodes: int, pods: int, *, ticks: int) -> Large:
+def large(nodes: int, pods: int, *, ticks: int, tick: Tick | None = None) -> Large:
     """One cluster, HPA included, one percent of the pods coming or going each tick."""
-    simulation = Simulation.of(load("harbor").sized(nodes, pods), [0])
+    simulation = Simulation.of(load("harbor").sized(nodes, pods), [0], tick)
     s = simulation.state
     for _ in range(2 * WARM_UP_TICKS):
         simulation.step()

@@ -8,7 +8,8 @@ any day and in any process, which is what a replay checks.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import islice
 from typing import Any, get_args
@@ -41,6 +42,13 @@ LIFETIME = "seconds"  # payload key: how long the proposer wants its action to l
 MOST_ANSWERS = 10_000  # an agent that never stops answering is cut off here
 BUILT_IN_JANITOR = Registration(Janitor(), 0, Janitor.title)
 BUILT_IN_STEWARD = Registration(Steward(), 5, Steward.title)
+
+Watch = Callable[[str], AbstractContextManager[None]]  # entered by the name of a step
+
+
+def untimed(step: str) -> AbstractContextManager[None]:
+    """The watch of whoever does not care how long things take."""
+    return nullcontext()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,17 +83,21 @@ def decide(
     guard: Guard,
     settings: Settings,
     ledger: Ledger,
+    watch: Watch = untimed,
 ) -> Decision:
-    """Ask every agent, screen, arbitrate, check; the ledger is read and not changed."""
+    """Ask every agent, screen, arbitrate, check; the ledger is read and not changed.
+
+    ``watch`` is told which step is at work and has no say in it.
+    """
     _seal(inputs.snapshot, inputs.forecast)
     if all(agent.name != JANITOR for agent in agents):
         agents = (BUILT_IN_JANITOR, *agents)  # whoever else is heard, what expired is taken back
     if settings.act.stepwise:
         agents = (BUILT_IN_STEWARD, *(a for a in agents if a.name != STEWARD))
-    slate = _gather(inputs, agents, guard, settings, ledger)
+    slate = _gather(inputs, agents, guard, settings, ledger, watch)
     pairs = zip(slate.sent, slate.plans, strict=True)
     modes = [_mode(guard, each, plan, inputs) for each, plan in pairs]
-    _arbitrate(slate, modes, inputs, guard, settings, ledger)
+    _arbitrate(slate, modes, inputs, guard, settings, ledger, watch)
     decision_id = _decision_id(inputs)
     verdicts = tuple(_with_reason(v, inputs) for v in slate.verdicts if v is not None)
     proposals = tuple(each.proposal for each in slate.sent)
@@ -131,8 +143,34 @@ def _gather(
     guard: Guard,
     settings: Settings,
     ledger: Ledger,
+    watch: Watch,
 ) -> _Slate:
     """All proposals with their plans, and what the guard says about each on its own."""
+    now, snapshot = inputs.snapshot.taken_seconds, inputs.snapshot
+    with watch("propose"):
+        slate = _ask(inputs, agents, guard, settings, ledger)
+    with watch("guard"):
+        screened = guard.screen(
+            slate.sent,
+            slate.plans,
+            ledger=ledger,
+            snapshot=snapshot,
+            modes=inputs.modes,
+            halted=inputs.halted,
+            now=now,
+        )
+    pairs = zip(slate.verdicts, screened, strict=True)
+    return replace(slate, verdicts=[v if v is not None else w for v, w in pairs])
+
+
+def _ask(
+    inputs: Inputs,
+    agents: Sequence[Registration],
+    guard: Guard,
+    settings: Settings,
+    ledger: Ledger,
+) -> _Slate:
+    """All proposals with their plans; verdicts only where an answer is no proposal at all."""
     now, snapshot = inputs.snapshot.taken_seconds, inputs.snapshot
     planner = Planner(snapshot, settings, guard.spent(ledger=ledger, snapshot=snapshot, now=now))
     sent: list[Sent] = []
@@ -161,17 +199,7 @@ def _gather(
             None if verdict is not None or each.proposal.is_noop else planner.plan(each.proposal)
             for each, verdict in zip(heard, judged, strict=True)
         ]
-    screened = guard.screen(
-        sent,
-        plans,
-        ledger=ledger,
-        snapshot=snapshot,
-        modes=inputs.modes,
-        halted=inputs.halted,
-        now=now,
-    )
-    merged = [v if v is not None else w for v, w in zip(verdicts, screened, strict=True)]
-    return _Slate(sent, plans, merged)
+    return _Slate(sent, plans, verdicts)
 
 
 def _hear(
@@ -328,6 +356,7 @@ def _arbitrate(
     guard: Guard,
     settings: Settings,
     ledger: Ledger,
+    watch: Watch,
 ) -> None:
     """Fill in the verdicts that the guard's screening left open."""
     candidates = [
@@ -350,7 +379,8 @@ def _arbitrate(
     )
 
     def grant(candidate: Candidate) -> Verdict | None:
-        refusal = check.grant(slate.sent[candidate.index], candidate.plan)
+        with watch("guard"):
+            refusal = check.grant(slate.sent[candidate.index], candidate.plan)
         return None if refusal is None else replace(refusal, mode=candidate.mode)
 
     for index, verdict in arbitrate(candidates, settings.referee, grant, inputs.cycle).items():

@@ -5,6 +5,7 @@
     ├── UserError              a person must act: a setting, a file, a flag
     │   ├── InvalidSetting
     │   ├── UnknownName
+    │   ├── NameTaken
     │   ├── MissingFile
     │   ├── PortInUse
     │   ├── LabUnavailable     this machine or what is on it cannot hold a lab
@@ -55,6 +56,10 @@ class UnknownName(UserError):
         close = difflib.get_close_matches(given, known, n=1)
         hint = f' Did you mean "{close[0]}"?' if close else ""
         return cls(f'Unknown {what} "{given}".{hint} Available: {", ".join(sorted(known))}.')
+
+
+class NameTaken(UserError):
+    """A name already belongs to something else; the message says to what."""
 
 
 class MissingFile(UserError):

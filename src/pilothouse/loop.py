@@ -82,7 +82,7 @@ class Loop:
         with watch("predict"):
             forecast = self.forecaster.predict(snapshot)
         with watch("arbitrate"):
-            decision = self._decide(cycle, snapshot, forecast, controls)
+            decision = self._decide(cycle, snapshot, forecast, controls, watch)
         with watch("journal"):
             self._record(decision, snapshot, forecast, controls, results)
         with watch("fork"):
@@ -108,7 +108,12 @@ class Loop:
         )
 
     def _decide(
-        self, cycle: int, snapshot: Snapshot, forecast: Forecast, controls: Controls
+        self,
+        cycle: int,
+        snapshot: Snapshot,
+        forecast: Forecast,
+        controls: Controls,
+        watch: Stopwatch,
     ) -> Decision:
         inputs = Inputs(
             run_id=self.run_id,
@@ -128,6 +133,7 @@ class Loop:
             guard=self.guard,
             settings=self.settings,
             ledger=self.ledger,
+            watch=watch,
         )
 
     def _record(
@@ -160,16 +166,20 @@ class Loop:
 
 
 class Stopwatch:
-    """Wall milliseconds by step; a step entered twice adds up."""
+    """Wall milliseconds by step; a step entered twice adds up, one within another is its own."""
 
     def __init__(self) -> None:
         self.milliseconds: dict[str, float] = {}
+        self._within = [0.0]  # spent in steps inside the one at work, innermost last
 
     @contextmanager
     def __call__(self, step: str) -> Iterator[None]:
         began = time.perf_counter()
+        self._within.append(0.0)
         try:
             yield
         finally:
             spent = 1000 * (time.perf_counter() - began)
-            self.milliseconds[step] = self.milliseconds.get(step, 0.0) + spent
+            own = spent - self._within.pop()
+            self._within[-1] += spent
+            self.milliseconds[step] = self.milliseconds.get(step, 0.0) + own

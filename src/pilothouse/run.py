@@ -37,7 +37,7 @@ from pilothouse.journal import (
 )
 from pilothouse.loop import Cluster, Loop, Turn
 from pilothouse.predict import Forecaster, forecaster_of, with_thresholds
-from pilothouse.propose.registry import Registration, default_agents
+from pilothouse.propose.registry import Registration, default_agents, refuse_twins
 from pilothouse.score import Scorer
 from pilothouse.score.selfcheck import Finding, SelfCheck, Stress
 from pilothouse.settings import Settings
@@ -94,6 +94,7 @@ class Runner:
         before = self._switch.end()  # of an older run, if this one is new; what comes now is for us
         self._forecaster = forecaster or forecaster_of(settings.forecast)
         self._agents = tuple(agents if agents is not None else default_agents(settings))
+        refuse_twins(self._agents)
         self._check = SelfCheck()
         self._seen: Snapshot | None = None
         self.stages = _stages(self._forecaster.name, prepared)

@@ -86,3 +86,17 @@ def test_process_outside_a_pod_is_told_to_name_a_cluster(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(UserError, match="--kubeconfig"):
         from_pod(tmp_path)
+
+
+def test_folder_is_taken_for_a_pods_service_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    (tmp_path / "token").write_text("first\n")
+    (tmp_path / "ca.crt").write_text("authority")
+    access = from_kubeconfig(tmp_path)
+    assert access.server == "https://[fd00::1]:443"
+    assert access.authority == b"authority"
+    (tmp_path / "token").write_text("rotated\n")
+    assert access.headers() == {"Authorization": "Bearer rotated"}

@@ -189,3 +189,19 @@ def test_resource_that_a_cluster_does_not_have_is_empty_and_no_fault() -> None:
     assert not health.problem
     assert [v.metadata.name for v in cache.values()] == ["claim"]
     assert script.now >= 60  # asked again now and then, not in a hurry
+
+
+def test_lists_keep_their_distance_from_the_end_of_the_one_before() -> None:
+    """A list that hung for seconds reaches the server late; the next may not follow at once."""
+
+    class Slow(Script):
+        async def get(self, path: str, parameters: Any = None) -> bytes:
+            self.now += 0 if self.asked else 4  # until the server is back
+            return await super().get(path, parameters)
+
+    script = Slow(ClusterUnreachable("gone"), a_list(1, "a"), [])
+    cache: Cache[Pod] = Cache(script, PODS, clock=script.clock, sleep=script.sleep)
+    with suppress(TheEndError):
+        asyncio.run(cache.run())
+    first, second = [at for what, _, at in script.asked if "watch" not in what][:2]
+    assert second - first >= RELIST_SECONDS

@@ -154,3 +154,17 @@ def test_lease_is_given_back_at_the_end() -> None:
     second = Leadership("second")
     attempt(server, second)
     assert second.is_held
+
+
+def test_silence_grows_while_the_server_cannot_look_anything_up() -> None:
+    clock, server = Clock(), Server()
+    first, second = two(clock)
+    attempt(server, first, second)
+    clock.now += 5
+    server.failure = ClusterUnreachable("no answer")
+    attempt(server, first)
+    assert first.silence_seconds == 5
+    server.failure = None
+    attempt(server, first, second)  # an answer is one whether the lease is ours or not
+    assert first.silence_seconds == 0
+    assert second.silence_seconds == 0

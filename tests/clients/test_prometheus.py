@@ -31,9 +31,21 @@ def test_lies_are_dropped_and_counted() -> None:
             _Series(metric={"pod": "a"}, value=(1.0, "NaN")),
             _Series(metric={"pod": "b"}, value=(1.0, "+Inf")),
             _Series(metric={"pod": "c"}, value=(1.0, "3")),
-            _Series(metric={"pod": "c"}, value=(1.0, "4")),
+            _Series(metric={"pod": "c"}, value=(1.0, "3")),
             _Series(metric={"pod": "d"}, value=(1.0, "words")),
         ]
     )
     assert [(row.labels["pod"], row.value) for row in answer.rows] == [("c", 3.0)]
     assert answer.dropped == 4
+
+
+def test_series_that_contradict_each_other_are_believed_neither_of_them() -> None:
+    answer = _sift(
+        [
+            _Series(metric={"pod": "a"}, value=(1.0, "3")),
+            _Series(metric={"pod": "b"}, value=(1.0, "3")),
+            _Series(metric={"pod": "a"}, value=(1.0, "4")),
+        ]
+    )
+    assert [row.labels["pod"] for row in answer.rows] == ["b"]
+    assert answer.dropped == 2

@@ -12,7 +12,7 @@ import pytest
 from pilothouse.features.core import CORE, INDEX
 from pilothouse.features.live import LiveHistory
 from pilothouse.learn import artifacts
-from pilothouse.learn.dataset import windows
+from pilothouse.learn.dataset import pasts, windows
 from pilothouse.learn.dataset.windows import DatasetSettings
 from pilothouse.learn.traces.accounting import Accountant
 from pilothouse.learn.traces.journal import frames_of
@@ -65,19 +65,19 @@ def test_live_and_trace_features_agree(tmp_path: Path) -> None:
 
 def _rows_at(dataset: Path, end_us: int) -> dict[int, dict[str, float]]:
     """Trace features of the newest windows, labels aside."""
-    past = windows._Pasts.of(dataset, complete=False)
+    events, jobs = pl.concat(pasts.event_frames(dataset)), pasts.jobs_of(dataset)
     frame = pl.read_parquet(sorted((dataset / "usage").glob("*.parquet")))
     # One later event per instance, so that the newest rows have a known future and are kept.
     marks = (
-        past.events.group_by("cell", "job", "instance")
+        events.group_by("cell", "job", "instance")
         .first()
         .with_columns(
             time_us=pl.lit(end_us + 1, pl.Int64),
-            event=pl.lit("UPDATE_RUNNING").cast(past.events["event"].dtype),
+            event=pl.lit("UPDATE_RUNNING").cast(events["event"].dtype),
         )
     )
-    events = pl.concat([past.events, marks.select(past.events.columns)])
-    past = windows._Pasts.from_events(events, past.user_of, False)
-    made = windows._features_of(frame, past, DatasetSettings(window_seconds=15))
+    events = pl.concat([events, marks.select(events.columns)])
+    past = pasts.Pasts.from_events([events], jobs, complete=False)
+    made = windows.features_of(frame, events, past, DatasetSettings(window_seconds=15))
     newest = made.filter(pl.col("end_us") == end_us)
     return {row["instance"]: row for row in newest.iter_rows(named=True)}

@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from pilothouse.act import planner
 from pilothouse.domain import (
     Action,
     ActionKind,
@@ -20,6 +21,7 @@ from pilothouse.domain import (
     Write,
 )
 from pilothouse.guard import Ledger
+from pilothouse.guard.ledger import FIELDS
 from pilothouse.guard.tally import Tally
 from pilothouse.settings import GuardSettings
 from pilothouse.testing.builders import a_snapshot
@@ -218,3 +220,10 @@ def test_order_of_what_is_active_survives_a_store_that_sorts_its_keys() -> None:
     stored = json.loads(json.dumps(ledger.to_dict(), sort_keys=True))
     again = Ledger.from_dict(stored, SETTINGS)
     assert [a.action for a in ledger.active] == [a.action for a in again.active] == ["b.0", "a.0"]
+
+
+def test_planner_and_guard_agree_which_verbs_write_one_field() -> None:
+    """Both keep the table, because siblings do not import each other; a conflict and a budget must
+    mean the same field."""
+    assert planner.FIELDS == FIELDS
+    assert set(FIELDS) == set(Verb)

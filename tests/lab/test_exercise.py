@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pilothouse.errors import LabFailed
 from pilothouse.lab.exercise import NAMESPACE, Exercise, Step, deal, objects
 from pilothouse.lab.layout import Worker
 from pilothouse.scenarios import StimulusKind, load, names
@@ -77,6 +78,21 @@ def test_degraded_node_loses_its_quota_step_by_step_and_gets_everything_back() -
     signals = [call[2] for call in lab.done if call[0] == "signal"]
     assert signals.count(str(signal.SIGSTOP)) > 5
     assert signals[-1] == str(signal.SIGCONT)
+
+
+class RefusingLab(FakeLab):
+    """A container on the worker has a CPU limit above the quota that is asked for."""
+
+    def squeeze(self, worker: str, millicores: int) -> None:
+        if millicores < 400:
+            raise LabFailed("the kernel refuses that quota")
+
+
+def test_quota_that_the_kernel_refuses_leaves_the_kubelet_and_is_told() -> None:
+    lab = RefusingLab()
+    said = list(play(lab, [a_step(StimulusKind.NODE_DEGRADATION, duration=60)]))
+    assert said[-1].endswith("in part: the kernel refuses that quota")
+    assert str(signal.SIGSTOP) in [call[2] for call in lab.done if call[0] == "signal"]
 
 
 def test_rival_scales_up_and_down_for_as_long_as_it_lasts() -> None:

@@ -100,6 +100,34 @@ def test_study_is_taken_up_where_it_stopped(tmp_path: Path) -> None:
     assert len(again["scores"]) == 3
 
 
+def test_trial_that_falls_behind_is_pruned_and_one_killed_on_the_way_is_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pilothouse.learn.train import tuning
+
+    stages = []
+
+    def objective(parameters):
+        trial = len([s for s in stages if s == 0])
+        if trial == 2:
+            stages.append(0)
+            raise KeyboardInterrupt  # as a kill would: the trial has no verdict
+        for stage in range(3):
+            stages.append(stage)
+            yield 0.0 if trial == 6 else 1.0
+
+    problem = (tuning.boost_space, objective, "made-up")
+    monkeypatch.setattr(tuning, "_problem", lambda *given: problem)
+    with pytest.raises(KeyboardInterrupt):
+        tuning.tune("risk", trials=8, storage=tmp_path / "study.db")
+    result = tuning.tune("risk", trials=8, storage=tmp_path / "study.db")
+
+    assert result["trials"] == 8
+    assert result["pruned"] == 1
+    assert result["scores"] == [1.0] * 7
+    assert len(stages) == 7 * 3 + 1 + 1
+
+
 def test_one_cell_cannot_be_left_out_and_the_message_says_so(capsys) -> None:
     assert main(["evaluate", "risk", "--dataset", "google-2019-features"]) == 2
     assert "leaving one out needs two" in capsys.readouterr().err

@@ -13,6 +13,7 @@ import pytest
 
 from pilothouse.clients.prometheus import fill
 from pilothouse.lab import Lab
+from pilothouse.settings import ObserveSettings
 from tests.live.conftest import a_deployment, is_ready
 
 # A quota agent's dashboard: latency of training, memory and CPU by workload.
@@ -35,17 +36,8 @@ BY_WORKLOAD = {
             cluster="$cluster", namespace="$namespace", workload_type=~"$type"}
         ) by (workload, workload_type)""",
 }
-# A learned scheduler's view of one node.
-BY_NODE = {
-    "processor": '100 - (avg(irate(node_cpu_seconds_total{mode="idle", instance="$ip:9100"}[1m]))'
-    " * 100)",
-    "memory": 'node_memory_MemAvailable_bytes{instance="$ip:9100"} / 1000000000',
-    "disk": '100 - (node_filesystem_free_bytes{mountpoint="/run", instance="$ip:9100"}'
-    ' / node_filesystem_size_bytes{mountpoint="/run", instance="$ip:9100"} * 100)',
-    "traffic": 'rate(node_network_receive_bytes_total{instance="$ip:9100", device="eth0"}[5m])',
-    "connections": 'node_netstat_Tcp_CurrEstab{instance="$ip:9100"}',
-    "pods": 'count(kube_pod_info{node="$node", namespace="sim-env"}) or vector(0)',
-}
+# A learned scheduler's view of one node, as the settings ship it.
+BY_NODE = ObserveSettings().node_queries
 
 
 def ask(lab: Lab, query: str) -> list[dict[str, Any]]:
@@ -76,7 +68,7 @@ def test_every_query_by_node_gives_one_row_for_each_worker(
 ) -> None:
     for worker in lab.workers():
         for name, template in BY_NODE.items():
-            values = {"ip": worker.address, "node": worker.name}
+            values = {"address": worker.address, "node": worker.name}
             used = {k: v for k, v in values.items() if f"${k}" in template}
             rows = eventually(lambda t=template, u=used: ask(lab, fill(t, u)), seconds=60)
             assert len(rows) == 1, name

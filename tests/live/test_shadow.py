@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import pytest
 
 from pilothouse.cli import main
-from pilothouse.cli.live import open_cluster
+from pilothouse.cli.live import history, open_cluster
 from pilothouse.domain import (
     ActionKind,
     Decision,
@@ -20,87 +19,17 @@ from pilothouse.domain import (
     Proposal,
     Ref,
     Ruling,
+    Snapshot,
+    Source,
     Verdict,
 )
 from pilothouse.lab import Lab
-from pilothouse.observe import ShadowCluster
+from pilothouse.observe.backfill import STEP_SECONDS
+from pilothouse.predict import forecaster_of
+from pilothouse.settings import ObserveSettings, Settings
+from pilothouse.settings.file import with_overrides
 from tests.live.conftest import NAMESPACE, a_deployment, is_ready
 from tests.live.witness import audit, by, strange_writes
-
-NAMED_SECONDS = 30.0
-
-
-@pytest.fixture
-def cluster(lab: Lab, observer_kubeconfig: Path) -> Iterator[ShadowCluster]:
-    _, cluster = open_cluster(
-        observer_kubeconfig, namespaces="sim-*,default", prometheus=lab.prometheus_url
-    )
-    yield cluster
-    cluster.close()
-
-
-def within(look: Callable[[], bool], seconds: float = NAMED_SECONDS) -> float:
-    began = monotonic()
-    while not look():
-        assert monotonic() - began < seconds
-        sleep(0.5)
-    return monotonic() - began
-
-
-def test_snapshot_knows_the_workers_and_their_usage(
-    lab: Lab, cluster: ShadowCluster, space: Callable[..., None]
-) -> None:
-    space(a_deployment("busy", node="worker-1", arguments=("--burn-millicores=300",)))
-
-    def seen() -> bool:
-        snapshot = cluster.observe()
-        row = snapshot.nodes.names.tolist().index("worker-1")
-        return bool(
-            snapshot.nodes.cpu_used_millicores[row] > 200
-            and snapshot.nodes.age_seconds[row] < 30
-            and snapshot.nodes.cpu_capacity_millicores[row] == lab.workers()[0].cpu_millicores
-        )
-
-    within(seen, 90)
-
-
-def test_memory_growth_is_seen_before_and_after_the_kill(
-    cluster: ShadowCluster, space: Callable[..., None]
-) -> None:
-    arguments = ("--memory-mib=8", "--grow-mib-per-minute=240")
-    space(a_deployment("grower", arguments=arguments, limits={"memory": "64Mi", "cpu": "200m"}))
-    peaks: list[int] = []
-
-    def killed() -> bool:
-        pods = cluster.observe().pods
-        rows = [i for i, name in enumerate(pods.names) if name.startswith("grower-")]
-        peaks.extend(int(pods.memory_peak_mib[row]) for row in rows)
-        return any(int(pods.oom_kills[row]) > 0 for row in rows)
-
-    within(killed, 60)
-    assert max(peaks) > 20
-
-
-def test_loop_in_shadow_writes_nothing(
-    lab: Lab,
-    observer_kubeconfig: Path,
-    space: Callable[..., None],
-    pods: Callable[[str], list[dict[str, Any]]],
-    eventually: Callable[..., Any],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    space(a_deployment("watched", replicas=2))
-    eventually(lambda: len([p for p in pods("watched") if is_ready(p)]) == 2)
-    arguments = ["up", "--kubeconfig", str(observer_kubeconfig), "--no-serve", "--json"]
-    arguments += ["--interval", "0.2", "--cycles", "20", "--namespaces", NAMESPACE]
-    assert main([*arguments, "--journal", str(tmp_path / "live.db")]) == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line[0] == "{"]
-    assert sum("decision" in line for line in lines) == 20
-    assert all(not line["actions"] for line in lines if "decision" in line)
-    assert main(["verify", str(tmp_path / "live.db")]) == 0
-    assert by(audit(lab)), "the witness saw nothing, so it proves nothing"
-    assert strange_writes(audit(lab)) == []
 
 
 def test_decision_is_told_on_the_object_it_concerns(
@@ -166,7 +95,12 @@ def test_exerciser_stresses_the_lab_under_its_own_name_while_the_loop_looks_on(
     arguments += ["--interval", "1", "--cycles", "20", "--exercise", "rival-controller"]
     arguments += ["--pace", "100", "--journal", str(tmp_path / "stressed.db")]
     assert main(arguments) == 0
-    assert "rival-controller-4 begins" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "rival-controller-4 begins" in said.err
+    lines = [json.loads(line) for line in said.out.splitlines() if line[0] == "{"]
+    assert [line["actions"] for line in lines if "decision" in line] == [[]] * 20
+    assert main(["verify", str(tmp_path / "stressed.db")]) == 0
+    assert main(["replay", str(tmp_path / "stressed.db")]) == 0
     seen = audit(lab)[already:]
     assert strange_writes(seen) == []
     theirs = [e for e in by(seen, "lab-exerciser") if e["verb"] not in ("get", "list", "watch")]
@@ -175,3 +109,57 @@ def test_exerciser_stresses_the_lab_under_its_own_name_while_the_loop_looks_on(
     assert len([e for e in scaled if e["verb"] == "patch"]) > 2  # made once, then up and down
     left = lab.kubectl("get", "deployments,jobs", "-n", "pilothouse-exercise", "-o", "name")
     assert left.strip() == ""
+
+
+def test_forecasts_are_ready_at_once_where_prometheus_knows_the_past(
+    lab: Lab, observer_kubeconfig: Path, eventually: Callable[..., Any]
+) -> None:
+    settings = with_overrides(Settings(), {"forecast.warmup_seconds": 15}, source="test")
+    _, cluster = open_cluster(
+        observer_kubeconfig, namespaces=NAMESPACE, prometheus=lab.prometheus_url
+    )
+    try:
+        cold = forecaster_of(settings.forecast).predict(cluster.observe())
+        (waits,) = cold.abstentions  # the control: without a past it abstains and says until when
+        assert waits.until_seconds == cold.made_seconds + settings.forecast.warmup_seconds
+        needed = settings.forecast.warmup_seconds + 2 * STEP_SECONDS
+
+        def past() -> list[Snapshot]:
+            found, _ = history(cluster, settings.observe, lab.prometheus_url)
+            long = found and found[-1].taken_seconds - found[0].taken_seconds >= needed
+            return found if long else []
+
+        forecaster = forecaster_of(settings.forecast)
+        for snapshot in eventually(past, seconds=150, every=5):
+            forecaster.predict(snapshot)
+        eventually(lambda: cluster.observe().nodes.age_seconds.max() < 45)
+        warm = forecaster.predict(cluster.observe())
+    finally:
+        cluster.close()
+    assert not warm.abstentions
+    assert not warm.node_demand.abstains.any()
+
+
+def test_kubelets_tell_where_there_is_nobody_else(lab: Lab, eventually: Callable[..., Any]) -> None:
+    _, cluster = open_cluster(
+        lab.layout.kubeconfig,
+        namespaces=NAMESPACE,
+        prometheus=None,
+        observe=ObserveSettings(usage="kubelets"),
+    )
+
+    def measured() -> Source | None:
+        snapshot = cluster.observe()
+        rows = [i for i, name in enumerate(snapshot.nodes.names) if name.startswith("worker-")]
+        young = (snapshot.nodes.age_seconds[rows] < 60).all()
+        return _source(snapshot, "kubelets") if young else None
+
+    try:
+        told = eventually(measured, seconds=60)
+    finally:
+        cluster.close()
+    assert told.age_seconds < 60
+
+
+def _source(snapshot: Snapshot, name: str) -> Source | None:
+    return next((s for s in snapshot.sources if s.name == name), None)

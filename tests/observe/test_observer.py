@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ from pilothouse.clients.resources import (
 )
 from pilothouse.domain import Phase, Snapshot
 from pilothouse.observe import MetricsApi, Observer, ShadowCluster, UsagePoll
+from pilothouse.observe.figures import Figures
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = START + timedelta(seconds=1000)
@@ -366,3 +368,50 @@ def test_shadow_charges_for_failed_pods_by_the_second(store: Any, poll: UsagePol
     now[0] += 3600  # nobody looked; what happened meanwhile is not known
     cluster.observe()
     assert cluster.toll().failed_pod_seconds == 70
+
+
+def test_watches_served_from_memory_alone_do_not_pass_for_current(
+    store: Any, poll: UsagePoll
+) -> None:
+    silent = [2.0]
+    observer = Observer(
+        store=store, usage=poll, cluster="lab", now=NOW.timestamp, silence=lambda: silent[0]
+    )
+
+    def told() -> tuple[int, int]:
+        found = next(s for s in observer.observe().sources if s.name == "cluster store")
+        return found.age_seconds, found.completeness_permille
+
+    assert told() == (2, 1000)
+    silent[0] = 9.0
+    assert told() == (9, 0)
+
+
+def test_readings_are_shown_once_for_each_answer(store: Any, poll: UsagePoll) -> None:
+    figures: Any = SimpleNamespace(
+        latest=Figures(readings={("n1", "pods"): (NOW.timestamp(), 3.5)})
+    )
+    observer = Observer(store=store, usage=poll, cluster="lab", now=NOW.timestamp, figures=figures)
+    (reading,) = observer.observe().readings
+    assert (reading.node, reading.name, reading.thousandths) == ("n1", "pods", 3500)
+    assert observer.observe().readings == ()
+    figures.latest = Figures(readings={("n1", "pods"): (NOW.timestamp(), 4.0)})
+    assert [r.thousandths for r in observer.observe().readings] == [4000]
+
+
+def test_service_slower_than_its_objective_is_in_violation(store: Any, poll: UsagePoll) -> None:
+    store.things["deployments"][0] = Workload(
+        metadata=a_meta("cart", annotations={"pilothouse.dev/latency-objective-ms": "100"}),
+        spec=WorkloadSpec(replicas=2),
+    )
+    figures: Any = SimpleNamespace(latest=Figures(latency_ms={("shop", "cart"): 90}))
+    observer = Observer(store=store, usage=poll, cluster="lab", now=NOW.timestamp, figures=figures)
+
+    def cart() -> tuple[int, int]:
+        seen = observer.observe()
+        at = row(seen, "workloads", "cart")
+        return int(seen.workloads.latency_ms[at]), int(seen.workloads.in_violation[at])
+
+    assert cart() == (90, 0)
+    figures.latest = Figures(latency_ms={("shop", "cart"): 250})
+    assert cart() == (250, 1)

@@ -3,19 +3,24 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from importlib import resources
 
 import numpy as np
 import pytest
 
-from pilothouse.domain import Power, Snapshot, Source
+from pilothouse.domain import ActionKind, Power, Snapshot, Source
 from pilothouse.errors import ArtifactBroken
 from pilothouse.predict import forecaster_of, with_thresholds
 from pilothouse.predict.baseline import EwmaTrend
-from pilothouse.predict.learned import Learned, RiskArtifact, load_artifact
+from pilothouse.predict.learned import SHIPPED, Learned, RiskArtifact, load_artifact
+from pilothouse.propose.safety import Safety
 from pilothouse.scenarios import load
 from pilothouse.settings import ForecastSettings, SafetySettings, Settings
 from pilothouse.sim.cluster import SimCluster
+
+SHIPPED_SHA256 = "f86a2fd7609294e77272e696521348b2e85d6acaf335a8ded2d8319c18633ce6"
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +143,8 @@ def test_handed_down_risk_crosses_our_thresholds_exactly_where_it_crossed_its_ow
     defaults = SafetySettings()
     for moved, snapshot in zip(forecasts(artifact, odd), odd, strict=True):
         plain = baseline.predict(snapshot).node_risk.risk_permille
-        for name, level in artifact.thresholds.items():
-            crossed = plain >= 1000 * getattr(defaults, name)
+        for name in ("throttle_risk", "migrate_risk", "replicate_risk"):
+            level, crossed = artifact.thresholds[name], plain >= 1000 * getattr(defaults, name)
             np.testing.assert_array_equal(moved.node_risk.risk_permille >= 1000 * level, crossed)
 
 
@@ -153,6 +158,92 @@ def test_shipped_thresholds_apply_only_where_nobody_set_one(artifact) -> None:
     assert shipped.migrate_risk == artifact.thresholds["migrate_risk"]
     assert mine.migrate_risk == 0.42
     assert with_thresholds(Settings()).safety == SafetySettings()
+
+
+def test_rows_at_risk_say_what_moved_them_and_the_parts_add_up_in_order(artifact, day) -> None:
+    said = forecasts(artifact, day)
+    told = [f for f in said if any(a.scope == "nodes" for a in f.attributions)]
+    if not told:
+        pytest.fail("a degrading node must be explained")
+    forecast = told[-1]
+    uid = next(a.uid for a in forecast.attributions if a.scope == "nodes")
+    moved = forecast.attributed("nodes", uid)
+
+    assert {a.feature for a in moved} <= set(artifact.nodes.names)
+    sizes = [abs(a.adds_thousandths) for a in moved]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > 0
+
+
+def test_calm_snapshots_explain_no_node(artifact, day) -> None:
+    first = forecasts(artifact, day[:6])[-1]
+
+    assert not [a for a in first.attributions if a.scope == "nodes"]
+
+
+def test_proposal_carries_the_features_that_moved_its_risk(artifact, day) -> None:
+    settings = with_thresholds(Settings(forecast=ForecastSettings(forecaster="learned")))
+    proposals = [
+        proposal
+        for snapshot, forecast in zip(day, forecasts(artifact, day), strict=True)
+        for proposal in Safety(settings).propose(snapshot, forecast)
+        if "fails within 15 min" in proposal.reason
+    ]
+    if not proposals:
+        pytest.fail("the dying node must be proposed for something")
+    for proposal in proposals:
+        assert f"says {artifact.name}" in proposal.reason
+        assert sum(e.unit == "log-odds" for e in proposal.evidence) == 3
+    holds = {p.payload.get("seconds") for p in proposals if p.kind is ActionKind.MIGRATE}
+    assert holds == {artifact.thresholds["hold_seconds"]}
+
+
+def test_transparent_risk_has_no_attributions_and_its_proposals_name_nobody(day) -> None:
+    baseline, settings = EwmaTrend(ForecastSettings()), Settings()
+    for snapshot in day:
+        forecast = baseline.predict(snapshot)
+        assert forecast.attributions == ()
+        for proposal in Safety(settings).propose(snapshot, forecast):
+            assert "says" not in proposal.reason
+            assert "seconds" not in proposal.payload or proposal.target.kind == "workload"
+
+
+def test_abstention_says_until_when(artifact, day) -> None:
+    said = forecasts(artifact, [other_units(s) for s in day[:6]])
+    note = said[-1].abstentions[-1]
+
+    assert note.until_seconds == day[5].taken_seconds + 15  # the next look
+    assert "asked again every cycle" in note.reason
+
+
+def test_one_number_beyond_training_in_age_alone_is_not_strange(artifact, day) -> None:
+    """A cluster watched for a week: only what grows with time has grown."""
+    week = 7 * 86_400
+    older = [
+        replace(s, pods=replace(s.pods, created_seconds=s.pods.created_seconds - week)) for s in day
+    ]
+    said = forecasts(artifact, older)
+
+    assert sum(f.forecaster == artifact.name for f in said) >= 0.99 * len(said)
+
+
+def test_drift_is_told_for_other_machines_and_not_for_the_same(artifact, day) -> None:
+    def thinner(s: Snapshot) -> Snapshot:
+        return replace(s, pods=replace(s.pods, memory_used_mib=s.pods.memory_used_mib * 3 // 2))
+
+    moved = forecasts(artifact, [thinner(s) for s in day])[-1].drift
+    assert "memory_over_limit" in {shift.feature for shift in moved}
+
+
+def test_shipped_artefact_is_the_one_its_command_made() -> None:
+    """Made by the command on its card; benchmarks/forecast_loop checks that byte by byte."""
+    shipped = resources.files("pilothouse.predict") / "shipped" / SHIPPED
+    document = json.loads(shipped.read_bytes())
+
+    assert document["sha256"] == SHIPPED_SHA256
+    assert document["forecaster"]["card"]["command"] == (
+        "pilothouse train risk --name learned --seeds 3 --cycles 300"
+    )
 
 
 def test_empty_cluster_is_no_accident(artifact, day) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,10 +21,16 @@ from pilothouse.domain import (
     Snapshot,
     WorkloadKind,
 )
+from pilothouse.errors import NameTaken
 from pilothouse.propose import Proposer
 from pilothouse.propose.admission import Admission
 from pilothouse.propose.efficiency import Efficiency
-from pilothouse.propose.registry import default_agents
+from pilothouse.propose.registry import (
+    THIRD_PARTY_RANK,
+    Registration,
+    default_agents,
+    refuse_twins,
+)
 from pilothouse.propose.safety import Safety
 from pilothouse.settings import AdmissionSettings, Settings
 from pilothouse.testing.builders import (
@@ -304,3 +311,28 @@ def test_admission_caps_batch_work_when_half_the_nodes_are_overloaded() -> None:
 def test_ranks_put_restores_first_and_saving_last() -> None:
     order = sorted(default_agents(Settings()), key=lambda agent: agent.rank)
     assert [agent.name for agent in order] == ["janitor", "safety", "admission", "efficiency"]
+
+
+class _Named:
+    """An agent of a third party, under any name."""
+
+    title = "Stranger"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def propose(self, snapshot: Snapshot, forecast: Forecast) -> Sequence[Proposal]:
+        return ()
+
+
+def test_nobody_else_registers_as_the_janitor() -> None:
+    with pytest.raises(NameTaken, match='"janitor" belongs to the built-in agent'):
+        Registration(_Named("janitor"), THIRD_PARTY_RANK, "Stranger")
+    assert Registration(_Named("porter"), THIRD_PARTY_RANK, "Stranger").name == "porter"
+
+
+def test_two_agents_under_one_name_are_refused() -> None:
+    ours = default_agents(Settings())
+    refuse_twins((*ours, Registration(_Named("porter"), THIRD_PARTY_RANK, "Stranger")))
+    with pytest.raises(NameTaken, match='"safety" is used by Safety, _Named'):
+        refuse_twins((*ours, Registration(_Named("safety"), THIRD_PARTY_RANK, "Stranger")))

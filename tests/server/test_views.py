@@ -134,6 +134,13 @@ def test_step_that_was_not_timed_is_fresh_all_the_same():
     assert view.cycle_ms == 5.0
 
 
+def test_decision_says_why_it_was_halted():
+    drill = dataclasses.replace(a_decision(), halted=True, halted_because="drill")
+    view = cycle_view(a_turn(decision=drill)).decision
+    assert (view.halted, view.halted_because) == (True, "drill")
+    assert cycle_view(a_turn()).decision.halted_because == ""
+
+
 def test_outcome_names_the_action_it_belongs_to():
     acting = a_turn(decision=a_decision(1, actions=(an_action("00000001"),), headline=0))
     first = cycle_view(acting)

@@ -27,6 +27,7 @@ DEFAULTS = {
         "replicate_risk": 0.83,
         "migrate_risk": 0.7,
         "throttle_risk": 0.5,
+        "hold_seconds": 1800,
         "demand_share": 1.0,
         "wake_share": 0.8,
         "step_back_queue": 80,
@@ -133,7 +134,7 @@ DEFAULTS = {
         "keep_segments": 16,
         "keep_days": 30,
     },
-    "serve": {"host": "127.0.0.1", "port": 8088},
+    "serve": {"host": "127.0.0.1", "port": 8088, "metrics_port": 0},
 }
 
 

@@ -42,3 +42,22 @@ def test_gate_shut_again_keeps_what_it_still_holds():
     do(cluster, Verb.GATE, ref, Gate.QUEUE)
     cluster.advance(30)
     assert set(left) <= set(held(cluster))
+
+
+def test_held_pod_that_was_withdrawn_leaves_nothing_for_an_opened_gate():
+    """Its slot is empty then and belongs to no namespace."""
+    cluster = SimCluster(load("unschedulable-selector"), seed=1)
+    snapshot = cluster.observe()
+    ref = snapshot.namespace_ref(snapshot.namespaces.names.tolist().index("research"))
+    do(cluster, Verb.GATE, ref, Gate.QUEUE)
+    row = snapshot.workloads.names.tolist().index("pinned")
+
+    def pinned() -> int:
+        return int((cluster.observe().pods.workload == row).sum())
+
+    while not pinned():
+        cluster.advance(60)
+    while pinned():
+        cluster.advance(5)
+    do(cluster, Verb.GATE, ref, Gate.OPEN)
+    cluster.advance(60)

@@ -129,6 +129,8 @@ export interface DecisionView {
   readonly forecast_digest: string;
   /** The kill switch was on. */
   readonly halted: boolean;
+  /** Why it was on; empty where nobody said or it was off. */
+  readonly halted_because: string;
   /** Index of the proposal to show first. */
   readonly headline: number | null;
   /** Id of the decision. */

@@ -82,6 +82,8 @@ export interface Pair {
   readonly level: Level;
 }
 
+const SENTENCE = 80;
+
 /** The lines in which raw and interpreted numbers can disagree. */
 export function pairs(cluster: ClusterView, forecast: ForecastView): ReadonlyArray<Pair> {
   const { raw, interpreted: seen } = cluster;
@@ -117,24 +119,29 @@ export function pairs(cluster: ClusterView, forecast: ForecastView): ReadonlyArr
       level: (forecast.risk_permille ?? 0) >= RISKY_PERMILLE ? "bad" : "calm",
     },
     ...cluster.troubles.map((trouble) => ({
-      name: trouble.cause,
-      raw: trouble.sentence,
+      name: "trouble",
+      raw: `${trouble.cause}: ${short(trouble.sentence)}`,
       interpreted: `${trouble.target}${trouble.count > 1 ? `, ${trouble.count} pods` : ""}`,
       level: "hot" as const,
     })),
     ...cluster.scalers.map((scaler) => ({
-      name: "autoscaler",
+      name: "scaling",
       raw: `${scaler.current} of ${scaler.desired} wanted replicas, at most ${scaler.maximum}`,
       interpreted: scaler.workload,
       level: "busy" as const,
     })),
     ...cluster.reactions.map((reaction) => ({
-      name: "autoscaled",
+      name: "scaled",
       raw: reactionText(reaction),
       interpreted: reaction.workload,
       level: "calm" as const,
     })),
   ];
+}
+
+/** The cluster's own words can be long; the record has all of them. */
+function short(text: string): string {
+  return text.length > SENTENCE ? `${text.slice(0, SENTENCE)}…` : text;
 }
 
 /** How late each step was, counted from the load. */

@@ -90,6 +90,7 @@ export function aCycle(number: number, changes: Partial<CycleView> = {}): CycleV
       rationale: "worker-2 fails within 15 min with probability 0.78 (needs 0.70)",
       margin: "",
       halted: false,
+      halted_because: "",
       snapshot_digest: "",
       forecast_digest: "",
       proposals_total: 1,

@@ -193,8 +193,8 @@ describe("the cluster", () => {
       },
       forecast,
     ).slice(5);
-    expect(more.map((pair) => pair.name)).toEqual(["quota", "autoscaler", "autoscaled"]);
-    expect(more[0]).toMatchObject({ raw: "exceeded quota: small", interpreted: "shop/cart, 4 pods" });
+    expect(more.map((pair) => pair.name)).toEqual(["trouble", "scaling", "scaled"]);
+    expect(more[0]).toMatchObject({ raw: "quota: exceeded quota: small", interpreted: "shop/cart, 4 pods" });
     expect(more[1]?.raw).toBe("1 of 3 wanted replicas, at most 5");
     expect(more[2]?.raw).toBe("decided after 15 s, running after 50 s");
   });

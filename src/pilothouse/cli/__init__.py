@@ -17,6 +17,7 @@ import typer
 
 from pilothouse.cli import (
     artifacts,
+    compare,
     config,
     control,
     evaluate,
@@ -25,8 +26,10 @@ from pilothouse.cli import (
     journal,
     lab,
     nodeagent,
+    probe,
     reactions,
     scenarios,
+    scorer,
     sim,
     traces,
     train,
@@ -60,6 +63,8 @@ app.command("janitor")(janitor.janitor)
 app.command("restore")(janitor.restore)
 app.command("node-agent")(nodeagent.node_agent)
 app.command("scenarios")(scenarios.scenarios)
+app.command("scorer")(scorer.scorer)
+app.command("probe")(probe.probe)
 app.add_typer(config.app, name="config")
 app.add_typer(sim.app, name="sim")
 app.add_typer(lab.app, name="lab")
@@ -67,6 +72,7 @@ app.add_typer(traces.app, name="traces")
 app.add_typer(artifacts.app, name="artifacts")
 app.add_typer(train.app, name="train")
 app.add_typer(evaluate.app, name="evaluate")
+app.add_typer(compare.app, name="compare")
 app.add_typer(tune.app, name="tune")
 
 
@@ -115,7 +121,9 @@ def _fail(message: str, code: int) -> int:
         import traceback
 
         traceback.print_exc()
-    print(f"pilothouse: {' '.join(message.split())}", file=sys.stderr)
+    from pilothouse.cli.output import plain
+
+    print(f"pilothouse: {' '.join(plain(message).split())}", file=sys.stderr)
     return code
 
 

@@ -7,9 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from pilothouse.cli.output import AsJson, print_json, progress
+from pilothouse.cli.output import AsJson, print_json, print_table, progress
 
-app = typer.Typer(help="Judge forecasters.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Judge forecasters and placement policies.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.callback()
@@ -39,6 +41,22 @@ def risk(
     _answer(figures, str(path), as_json)
     if leak_check and not figures["leak_check"]["ok"]:
         raise typer.Exit(1)
+
+
+@app.command()
+def nodes(
+    dataset: Annotated[str, typer.Option(help="An imported trace with machine events.")],
+    as_json: AsJson = False,
+) -> None:
+    """Node risk on its own: machines removed within the hour, split by time."""
+    from pilothouse.learn.extras import need
+
+    need("polars", "xgboost")
+    from pilothouse.learn.evaluate import evaluating
+
+    with progress("Evaluating", quiet=as_json) as advance:
+        figures, path = evaluating.nodes(dataset, progress=advance)
+    _answer(figures, str(path), as_json)
 
 
 @app.command()
@@ -103,3 +121,40 @@ def _answer(figures: dict[str, Any], path: str, as_json: bool) -> None:
         typer.echo(f"Leak check  {figures['leak_check']['sentence']}")
     if path:
         typer.echo(f"Report  {path}")
+
+
+@app.command()
+def placement(
+    policy: Annotated[str, typer.Option(help="A shipped policy's name, or a file of one.")],
+    episodes: Annotated[int, typer.Option(min=2, help="Held-out courses.")] = 48,
+    nodes: Annotated[tuple[int, int], typer.Option(help="Fewest and most nodes.")] = (6, 32),
+    epsilon: Annotated[float, typer.Option(min=0.0, max=1.0, help="Random choices.")] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the courses.")] = 500_000,
+    kind: Annotated[
+        str | None, typer.Option(help="Judge as ee, lb or el-rl; its own kind if none.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """A placement policy against its promises and the online heuristics, simulated."""
+    from pilothouse.errors import InvalidSetting, UnknownName
+    from pilothouse.learn.placement import judging, reporting
+
+    if nodes[0] < 1 or nodes[1] < nodes[0]:
+        raise InvalidSetting(f"--nodes needs the fewest and the most, but got {nodes}.")
+    found = reporting.find_policy(policy)
+    what = kind or found.card.policy
+    if what not in judging.KINDS:
+        raise UnknownName.among("kind of policy", what, judging.KINDS)
+    with progress("Playing", quiet=as_json) as advance:
+        report = reporting.evaluate(
+            found, what, nodes=nodes, episodes=episodes, epsilon=epsilon, seed=seed, told=advance
+        )
+    if as_json:
+        print_json(report)
+        return
+    for line in report["lines"]:
+        mark = "holds" if line["holds"] else "FAILS"
+        sign = ">=" if line["at_least"] else "<="
+        typer.echo(f"{mark}  {line['what']}: {line['value']:.4f} ({sign} {line['bound']})")
+    print_table([tuple(row) for row in report["table"]])
+    typer.echo("All figures are simulated.")

@@ -92,6 +92,23 @@ class Exerciser:
             self._say(f"Exercise ended: {error}")
 
 
+def lab_behind(kubeconfig: Path) -> Lab:
+    """The lab that a kubeconfig leads to; anything else is not ours to break."""
+    from pilothouse.clients import from_kubeconfig
+    from pilothouse.home import home
+    from pilothouse.lab import Lab
+    from pilothouse.lab.layout import API_ADDRESS, API_PORT
+
+    lab = Lab(home() / "lab")
+    server = from_kubeconfig(kubeconfig).server
+    if lab.planned is None or server != f"https://{API_ADDRESS}:{API_PORT}":
+        raise UserError(
+            f"--exercise works on the lab, but {kubeconfig} leads to {server}. Start a lab with: "
+            "pilothouse lab up, and give its kubeconfig."
+        )
+    return lab
+
+
 @contextmanager
 def exercised(
     scenario: str,
@@ -103,20 +120,10 @@ def exercised(
     say: Callable[[str], None],
 ) -> Iterator[Exerciser]:
     """Stimuli for as long as the block lasts."""
-    from pilothouse.clients import from_kubeconfig
-    from pilothouse.home import home
-    from pilothouse.lab import Lab
     from pilothouse.lab.exercise import deal
-    from pilothouse.lab.layout import API_ADDRESS, API_PORT
     from pilothouse.scenarios import load
 
-    lab = Lab(home() / "lab")
-    server = from_kubeconfig(kubeconfig).server
-    if lab.planned is None or server != f"https://{API_ADDRESS}:{API_PORT}":
-        raise UserError(
-            f"--exercise works on the lab, but {kubeconfig} leads to {server}. Start a lab with: "
-            "pilothouse lab up, and give its kubeconfig."
-        )
+    lab = lab_behind(kubeconfig)
     exerciser = Exerciser(lab, deal(load(scenario), seed, pace=pace), clock, say)
     exerciser.start()
     try:

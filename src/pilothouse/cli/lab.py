@@ -45,6 +45,15 @@ def up(
         int | None, typer.Option(help="MiB of each worker; an equal share if none.")
     ] = None,
     binaries: BinariesOption = None,
+    scheduler: Annotated[
+        str, typer.Option(help="stock, or pilothouse: the learned one.")
+    ] = "stock",
+    policy: Annotated[
+        str, typer.Option(help="With the learned one: a shipped policy's name, or its file.")
+    ] = "",
+    profile: Annotated[
+        str, typer.Option(help="Scheduler profile; the one named like the policy if none.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Bring a cluster up; the first time its parts are built, which takes minutes."""
@@ -58,6 +67,9 @@ def up(
         worker_cpu_millicores=worker_cpu,
         worker_memory_mib=worker_memory,
         binaries=binaries,
+        scheduler=scheduler,
+        policy=policy,
+        profile=profile,
     )
     with _building() as progress:
         lab.up(wish, say=_say, progress=progress)
@@ -65,11 +77,23 @@ def up(
 
 
 @app.command()
-def build(binaries: BinariesOption = None) -> None:
+def build(
+    binaries: BinariesOption = None,
+    scheduler: Annotated[
+        bool, typer.Option("--scheduler", help="Also build the learned scheduler.")
+    ] = False,
+    helm: Annotated[
+        bool, typer.Option("--helm", help="Only helm, which renders and tests our chart.")
+    ] = False,
+) -> None:
     """Only build the parts, or take them from a folder."""
-    lab = _lab()
+    from pilothouse.lab.build import obtain
+    from pilothouse.lab.part import HELM, PARTS, SCHEDULER
+
+    whole = (*PARTS, SCHEDULER) if scheduler else PARTS
+    cache, parts = _lab().layout.binaries, (HELM,) if helm else whole
     with _building() as progress:
-        made = lab.build(given=binaries, progress=progress)
+        made = obtain(cache, given=binaries, progress=progress, parts=parts)
     print_table([(name, origin) for name, origin in sorted(made.origin.items())])
 
 
@@ -93,6 +117,34 @@ def exercise(
 
     for line in Exercise(_lab()).run(deal(load(scenario), seed, pace=pace)):
         typer.echo(line)
+
+
+latency = typer.Typer(help="How far workers are from their user.", no_args_is_help=True)
+app.add_typer(latency, name="latency")
+
+
+@latency.command("set")
+def set_latency(
+    ways: Annotated[list[str], typer.Argument(help="NODE=MS, several at once.")],
+    as_json: AsJson = False,
+) -> None:
+    """Put so many milliseconds between workers and their user."""
+    from pilothouse.errors import InvalidSetting
+
+    changes = {}
+    for way in ways:
+        node, equals, text = way.partition("=")
+        try:
+            changes[node] = float(text)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise InvalidSetting(f'"{way}" is not NODE=MS, such as worker-1=40.')
+    found = _lab().set_latency(changes)
+    if as_json:
+        print_json(found)
+    else:
+        print_table([(name, f"{ms:g} ms") for name, ms in found.items()])
 
 
 @app.command()
@@ -163,6 +215,8 @@ def _show(lab: Lab, as_json: bool) -> None:
         return
     rows: list[tuple[str, ...]] = [("State", found["state"]), ("Kubeconfig", found["kubeconfig"])]
     rows += [("Prometheus", found["prometheus"] or "none"), ("Logs", found["logs"])]
+    if found["scorer"]:
+        rows += [("Scheduler", f"pilothouse, {found['policy']}"), ("Scorer", found["scorer"])]
     rows += [("Problem", found["problem"])] if found["problem"] else []
     rows += [("Came up in", f"{found['came_up_in_seconds']} s")]
     for component in found["components"]:

@@ -61,15 +61,22 @@ def open_cluster(
     from pilothouse.clients.lease import Leadership
     from pilothouse.clients.prometheus import Prometheus
     from pilothouse.clients.resources import KINDS
+    from pilothouse.errors import InvalidSetting
     from pilothouse.observe import FiguresPoll, Observer, ShadowCluster, UsagePoll
     from pilothouse.settings import ObserveSettings
 
     settings = observe or ObserveSettings()
     url = prometheus or settings.prometheus
+    if settings.usage == "prometheus" and not url:
+        raise InvalidSetting(
+            "observe.usage is prometheus, but its address is not known. "
+            "Set observe.prometheus, or give --prometheus URL."
+        )
     access = from_kubeconfig(kubeconfig)
+    told = Prometheus(url) if url else None  # a bad address is said before anything is started
     store = Store(access, kinds=acting.kinds if acting else KINDS)
     poll = UsagePoll(_usage_source(settings, url, access, store))
-    figures = FiguresPoll(Prometheus(url), settings, store.nodes) if url else None
+    figures = FiguresPoll(told, settings, store.nodes) if told else None
     events, leadership = EventWriter("pilothouse"), Leadership()
     for job in (poll.run, events.run, leadership.run):
         store.add(job)
@@ -100,14 +107,8 @@ def _usage_source(settings: ObserveSettings, url: str, access: Access, store: St
     """The source that was asked for; ``auto`` tries them in order of how much they know."""
     from pilothouse.clients.kubelet import Kubelets
     from pilothouse.clients.prometheus import Prometheus
-    from pilothouse.errors import InvalidSetting
     from pilothouse.observe import FirstThatAnswers, MetricsApi, PrometheusUsage
 
-    if settings.usage == "prometheus" and not url:
-        raise InvalidSetting(
-            "observe.usage is prometheus, but its address is not known. "
-            "Set observe.prometheus, or give --prometheus URL."
-        )
     if settings.usage == "metrics.k8s.io":
         return MetricsApi()
     kubelets = Kubelets(access, store.nodes, time.time)

@@ -46,3 +46,8 @@ def progress(
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda: bar.advance(task)
+
+
+def plain(text: str) -> str:
+    """Text without anything a terminal would obey: words may come from anybody's annotation."""
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)

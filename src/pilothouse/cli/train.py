@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``pilothouse train``: forecasters from traces, journals or the simulator."""
+"""``pilothouse train``: forecasters from traces, journals or the simulator; placement policies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import typer
 
 from pilothouse.cli.output import AsJson, print_json, progress
 
-app = typer.Typer(help="Train forecasters.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Train forecasters and placement policies.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.callback()
@@ -27,7 +29,7 @@ def risk(
         list[Path] | None, typer.Option(help="Journals of your own runs; repeatable.")
     ] = None,
     name: Annotated[str, typer.Option(help="Of the forecaster.")] = "risk",
-    seeds: Annotated[int, typer.Option(min=2, help="Simulated runs per scenario.")] = 6,
+    seeds: Annotated[int, typer.Option(min=2, help="Simulated runs per scenario.")] = 3,
     cycles: Annotated[int, typer.Option(min=60, help="Length of a simulated run.")] = 300,
     as_json: AsJson = False,
 ) -> None:
@@ -76,3 +78,66 @@ def demand(
     typer.echo(f"Forecaster  {path}")
     for key, value in card.items():
         typer.echo(f"  {key:<22} {value}")
+
+
+@app.command()
+def placement(
+    policy: Annotated[str, typer.Option(help="ee, lb, el-rl, or a name with --reward.")],
+    preset: Annotated[str, typer.Option(help="thesis or fast.")] = "fast",
+    resource: Annotated[
+        str, typer.Option(help="What load means: requests (CPU and memory), pods, cpu, memory.")
+    ] = "requests",
+    reward: Annotated[
+        str | None, typer.Option(help="A reward's name, or a file of components and weights.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Networks to train, side by side.")] = 1,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Placements; the preset's if none.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from its checkpoint.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a placement policy: double DQN on simulated clusters."""
+    from dataclasses import replace
+
+    from pilothouse.errors import UnknownName
+    from pilothouse.home import folder
+    from pilothouse.learn.extras import need
+
+    need("jax", "optax")
+    from pilothouse.learn.placement import rewards, training
+    from pilothouse.learn.placement.trainer import PRESETS
+
+    if preset not in PRESETS:
+        raise UnknownName.among("preset", preset, tuple(PRESETS))
+    if reward is None and policy not in rewards.OF_POLICY:
+        raise UnknownName.among("policy", policy, tuple(rewards.OF_POLICY))
+    chosen = rewards.find(reward or rewards.OF_POLICY[policy], resource)
+    settings = PRESETS[preset] if steps is None else replace(PRESETS[preset], steps=steps)
+    where = out or folder("models") / f"placement-{policy}"
+    chunks = 8 * len(settings.stages)
+    with progress("Training", quiet=as_json, total=chunks) as advance:
+        trained = training.train(
+            policy,
+            training.sized(policy, settings),
+            chosen,
+            seeds=range(seed, seed + seeds),
+            out=where,
+            resume=resume,
+            told=lambda told, total: advance(),
+        )
+    if as_json:
+        lines = {str(k): [x.to_json() for x in v] for k, v in trained.lines.items()}
+        seconds = {"seconds": trained.seconds, "compile_seconds": trained.compile_seconds}
+        print_json({"policy": policy, "path": str(trained.best), **seconds, "lines": lines})
+        return
+    for number, lines_of in trained.lines.items():
+        for line in lines_of:
+            mark = "holds" if line.holds else "FAILS"
+            sign = ">=" if line.at_least else "<="
+            typer.echo(
+                f"seed {number}  {mark}  {line.what}: {line.value:.4f} ({sign} {line.bound})"
+            )
+    typer.echo(f"Policy  {trained.best}.json  ({trained.seconds:.0f} s, validation, simulated)")

@@ -94,7 +94,8 @@ def _tune(
     if as_json:
         print_json(result)
         return
-    typer.echo(f"Study   {result['study']}, {result['trials']} trials")
+    typer.echo(f"Study   {result['study']}, {result['trials']} trials, "
+               f"{result['pruned']} of them pruned")  # fmt: skip
     typer.echo(f"Best    {result['best_score']:.5g}")
     for key, value in result["best"].items():
         typer.echo(f"  {key:<26} {value:.4g}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pilothouse.cli.output import AsJson
+from pilothouse.cli.output import AsJson, plain
 from pilothouse.errors import UserError
 
 if TYPE_CHECKING:
@@ -164,6 +164,7 @@ class Live:
     cluster: Backend | None = None
     watchers: tuple[Watcher, ...] = ()
     before_each: Callable[[], None] = lambda: None  # may wait: somebody else has the lease
+    stands_by: Callable[[], bool] = lambda: False  # it waits so now
     history: Sequence[Snapshot] = ()
     around: Callable[[], AbstractContextManager[object]] = nullcontext  # the exerciser
 
@@ -181,6 +182,12 @@ def _look_at(
     from pilothouse.cli.live import history, live_settings, open_cluster, stand_by
 
     tell = partial(typer.echo, err=True)
+    if exercise is not None:  # what cannot work is said before anything is connected
+        from pilothouse.cli.exerciser import lab_behind
+        from pilothouse.scenarios import load
+
+        load(exercise)
+        lab_behind(kubeconfig)
     acting = _acting(settings) if enforce is not None else None
     name, cluster = open_cluster(
         kubeconfig,
@@ -216,6 +223,7 @@ def _look_at(
         cluster=cluster,
         watchers=(lambda report: cluster.comment(report.turn.decision),),
         before_each=partial(stand_by, cluster.leadership, tell),
+        stands_by=lambda: bool(cluster.leadership.rival),
         history=past,
         around=around if exercise else nullcontext,
     )
@@ -249,7 +257,7 @@ def _run(
     with ExitStack() as stack:
         if cluster is not None:
             stack.callback(cluster.close)
-        page = stack.enter_context(_page(settings)) if serve else None
+        page = stack.enter_context(_page(settings, live.stands_by)) if serve else None
         journal = stack.enter_context(Journal.open(path, settings=settings.journal))
         live.before_each()
         runner = Runner(
@@ -296,20 +304,23 @@ def _remote(url: str, settings: Settings, given: Mapping[str, object]) -> tuple[
     )
 
 
-def _page(settings: Settings) -> Page:
+def _page(settings: Settings, stands_by: Callable[[], bool]) -> Page:
     from pilothouse.cli.page import Page
 
-    return Page(settings)
+    return Page(settings, stands_by)
 
 
 def _walk(
     runner: Runner, watchers: list[Watcher], cycles: int | None, pace: Iterator[None], as_json: bool
 ) -> None:
+    began = time.monotonic()
     for report in runner.cycles(cycles):
         for watch in watchers:
             watch(report)
-        typer.echo(_json_line(report) if as_json else _line(report))
+        wall_ms = 1000 * (time.monotonic() - began)
+        typer.echo(_json_line(report, wall_ms) if as_json else plain(_line(report)))
         next(pace)
+        began = time.monotonic()
 
 
 def _pace(interval: float, before_each: Callable[[], None]) -> Iterator[None]:
@@ -341,7 +352,7 @@ def _line(report: Report) -> str:
     )
 
 
-def _json_line(report: Report) -> str:
+def _json_line(report: Report, wall_ms: float) -> str:
     import json
 
     decision, view = report.turn.decision, report.turn.snapshot.interpreted
@@ -361,6 +372,8 @@ def _json_line(report: Report) -> str:
             "violations": view.violations,
             "failed_pods": view.failed_pods,
             "power_watts_modelled": view.power_watts,
+            "wall_ms": round(wall_ms, 3),
+            "steps_ms": {step: round(spent, 3) for step, spent in report.turn.timings.items()},
         }
     )
 

@@ -66,7 +66,12 @@ class Access:
 
 
 def from_kubeconfig(path: Path, context: str = "") -> Access:
-    """Read one context of a kubeconfig; its current one when none is named."""
+    """Read one context of a kubeconfig; its current one when none is named.
+
+    A folder is taken for what Kubernetes mounts into a pod: the service account's token and CA.
+    """
+    if path.is_dir():
+        return from_pod(path)
     document = _read(path)
     name = context or str(document.get("current-context") or "")
     contexts = _named(document, "contexts", "context")
@@ -100,12 +105,17 @@ def from_pod(folder: Path = IN_CLUSTER) -> Access:
     port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (folder / "token").exists():
         raise UserError(
-            "This process runs in no pod with a service account. Name a cluster: --kubeconfig FILE."
+            f"{folder} is no pod's service account: it has no token, or KUBERNETES_SERVICE_HOST is "
+            "not set. Name a kubeconfig: --kubeconfig FILE."
         )
+    try:
+        authority = (folder / "ca.crt").read_bytes()
+    except OSError as error:
+        raise MissingFile(f"{folder / 'ca.crt'} cannot be read: {error.strerror}.") from None
     address = f"[{host}]" if ":" in host else host
     return Access(
         server=f"https://{address}:{port}",
-        authority=(folder / "ca.crt").read_bytes(),
+        authority=authority,
         token_file=folder / "token",
         context="in-cluster",
     )

@@ -24,6 +24,7 @@ import msgspec
 
 from pilothouse.clients.api import ExpiredError, NotFoundError
 from pilothouse.clients.resources import Kind, ListMeta, T, Trimmed
+from pilothouse.clients.sharing import Sharing
 from pilothouse.errors import BackendError, NotPermitted, PilothouseError
 
 PAGE = 500
@@ -90,6 +91,7 @@ class Cache(Generic[T]):
         self._clock = clock
         self._sleep = sleep
         self._objects: dict[str, T] = {}
+        self._sharing = Sharing()
         self._version = ""
         self._proof = float("-inf")
         self._listed = float("-inf")
@@ -97,6 +99,7 @@ class Cache(Generic[T]):
         self._object: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind.type)
         self._change = msgspec.json.Decoder(_Change)
         self._lists = self._watches = self._changes = 0
+        self.pages = 0  # of all lists: a large one moves on, a stuck one does not
         self._problem = ""
         self._refused = False
         self._absent = False
@@ -160,22 +163,34 @@ class Cache(Generic[T]):
                 await self._sleep(LONGEST_PAUSE_SECONDS)
 
     async def _list(self) -> None:
-        """A consistent list, page by page; swapped in whole, which takes care of deletions."""
+        """A consistent list, page by page; swapped in whole, which takes care of deletions.
+
+        Lists keep their distance from the *end* of the one before: one that waited for a server to
+        come back reaches it seconds after it began.
+        """
         await self._sleep(max(self._listed + RELIST_SECONDS - self._clock(), 0))
-        self._listed = self._clock()
+        began = self._clock()
+        try:
+            found, version = await self._pages()
+        finally:
+            self._listed = self._clock()
+        self._objects, self._version = found, version
+        self._lists += 1
+        self._proof = began
+
+    async def _pages(self) -> tuple[dict[str, T], str]:
         found: dict[str, T] = {}
         parameters: dict[str, str | int] = {"limit": PAGE}
         while True:
             page = self._decode(self._page, await self._api.get(self.kind.path, parameters))
-            found.update((item.metadata.uid, item) for item in page.items)
+            for item in page.items:
+                self._sharing.share(item)
+                found[item.metadata.uid] = item
+            self.pages += 1
             if not page.metadata.continue_:
-                break
+                return found, page.metadata.resource_version
             parameters["continue"] = page.metadata.continue_
             await self._sleep(0)
-        self._objects = found
-        self._version = page.metadata.resource_version
-        self._lists += 1
-        self._proof = self._listed
 
     async def _watch(self) -> None:
         """One window; changes are applied as they come."""
@@ -210,6 +225,7 @@ class Cache(Generic[T]):
             self._version = mark.metadata.resource_version or self._version
             return
         item: T = self._decode(self._object, change.object)
+        self._sharing.share(item)
         self._changes += 1
         if change.type == "DELETED":
             self._objects.pop(item.metadata.uid, None)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queries to Prometheus: templates with escaped values, and answers that are not taken on trust.
 
-A server may be absent, slow, empty or lying. Values that are no finite number, that are older
-than asked for, or that come twice for one label set are dropped and counted, so that whoever
-reads can see how thin the data is.
+A server may be absent, slow, empty or lying. Values that are no finite number, and series that
+come twice and contradict each other, are dropped and counted, so that whoever reads can see how
+thin the data is.
 """
 
 from __future__ import annotations
@@ -133,6 +133,7 @@ class Prometheus:
 
 def _sift(series: list[_Series]) -> Answer:
     rows: dict[tuple[tuple[str, str], ...], Row] = {}
+    contradicted: set[tuple[tuple[str, str], ...]] = set()
     dropped = 0
     for one in series:
         points = one.values or ([one.value] if one.value is not None else [])
@@ -148,8 +149,12 @@ def _sift(series: list[_Series]) -> Answer:
             continue
         if key in rows:
             dropped += len(good)
+            if rows[key].points != tuple(good):
+                contradicted.add(key)  # nobody can say which of them is true
             continue
         rows[key] = Row(one.metric, tuple(good))
+    for key in contradicted:
+        dropped += len(rows.pop(key).points)
     return Answer(rows=tuple(rows.values()), dropped=dropped)
 
 

@@ -58,12 +58,14 @@ class Store:
         self._jobs.append(job)
 
     def open(self, *, wait_seconds: float = 30.0) -> None:
-        """Start, and wait until every cache has listed once."""
+        """Start, and wait until every cache has listed once; so long as pages come, we wait."""
         self._thread.start()
-        deadline = time.monotonic() + wait_seconds
+        deadline, pages = time.monotonic() + wait_seconds, 0
         while late := [h for h in self.health() if not h.synced]:
             if refused := [h.problem for h in late if h.refused]:
                 raise NotPermitted(" ".join(refused))
+            if (arrived := sum(cache.pages for cache in self._caches.values())) > pages:
+                deadline, pages = time.monotonic() + wait_seconds, arrived
             if time.monotonic() > deadline:
                 raise ClusterUnreachable(self._why_not_synced(wait_seconds))
             time.sleep(0.02)

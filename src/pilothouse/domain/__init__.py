@@ -6,10 +6,12 @@ from pilothouse.domain.decision import Decision
 from pilothouse.domain.forecast import (
     HORIZONS_SECONDS,
     Abstention,
+    Attribution,
     DemandTable,
     Driver,
     Forecast,
     RiskTable,
+    Shift,
     horizon_column,
 )
 from pilothouse.domain.observed import Cause, Claim, Reaction, Reading, Scaler, Trouble
@@ -50,6 +52,7 @@ __all__ = [
     "Abstention",
     "Action",
     "ActionKind",
+    "Attribution",
     "Cause",
     "Claim",
     "Decision",
@@ -77,6 +80,7 @@ __all__ = [
     "RiskTable",
     "Ruling",
     "Scaler",
+    "Shift",
     "Snapshot",
     "Source",
     "Status",

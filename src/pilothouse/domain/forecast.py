@@ -7,13 +7,13 @@ and says until when; whoever acts on a forecast must do less where it abstains.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pilothouse.domain.snapshot import Ints, Uids
+from pilothouse.domain.snapshot import IF_ANY, Ints, Uids
 
 HORIZONS_SECONDS = (300, 900, 1800, 3600)
 Grid = NDArray[np.int32]  # (rows, horizons)
@@ -68,6 +68,26 @@ class Abstention:
     until_seconds: int | None  # cluster clock; None when nobody knows
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribution:
+    """What one feature added to the risk of one row: an exact Shapley value, in integers."""
+
+    scope: str  # "nodes" or "pods"
+    uid: int
+    feature: str
+    value_thousandths: int  # the feature's own number
+    adds_thousandths: int  # of log-odds; below zero it spoke against a failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """A feature whose population moved away from training, by the stability index."""
+
+    scope: str  # "nodes" or "pods"
+    feature: str
+    index_thousandths: int  # above 250 the forecaster had better be trained again
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Forecast:
     """Risk and demand for the snapshot taken at ``made_seconds``."""
@@ -81,6 +101,13 @@ class Forecast:
     node_demand: DemandTable
     workload_demand: DemandTable
     abstentions: tuple[Abstention, ...] = ()
+    # Only of rows at risk, and only where a forecaster learned; see IF_ANY.
+    attributions: tuple[Attribution, ...] = field(default=(), metadata=IF_ANY)
+    drift: tuple[Shift, ...] = field(default=(), metadata=IF_ANY)
+
+    def attributed(self, scope: str, uid: int) -> tuple[Attribution, ...]:
+        """What moved one row's risk, most first."""
+        return tuple(a for a in self.attributions if (a.scope, a.uid) == (scope, uid))
 
 
 def horizon_column(seconds: int) -> int:

@@ -221,7 +221,7 @@ class Snapshot:
     scalers: tuple[Scaler, ...] = field(default=(), metadata=IF_ANY)
     claims: tuple[Claim, ...] = field(default=(), metadata=IF_ANY)
     reactions: tuple[Reaction, ...] = field(default=(), metadata=IF_ANY)  # ended since the last
-    readings: tuple[Reading, ...] = field(default=(), metadata=IF_ANY)
+    readings: tuple[Reading, ...] = field(default=(), metadata=IF_ANY)  # new since the last
 
     def node_ref(self, row: int) -> Ref:
         return Ref(self.cluster, "node", "", str(self.nodes.names[row]))

@@ -62,6 +62,7 @@ def lines(account: Account) -> list[tuple[str, str]]:
     ]
     told += [("Chosen", _chosen(p, v)) for p, v in chosen] or [("Chosen", "do nothing")]
     told.append(("Because", decision.rationale))
+    told += [("Moved by", sentence) for p, _ in chosen if (sentence := _moved_by(p))]
     told += _fates(decision, Ruling.OVERRIDDEN, "Lost")
     told += _fates(decision, Ruling.REFUSED, "Refused")
     told += _fates(decision, Ruling.EXPIRED, "Expired")
@@ -101,6 +102,15 @@ def _chosen(proposal: Proposal, verdict: Verdict) -> str:
     advised = verdict.mode is Mode.ADVISE
     how = f"; allow it: pilothouse approve {proposal.approval_id}" if advised else ""
     return f"{wish(proposal)} [{verdict.mode}: not executed{how}]"
+
+
+def _moved_by(proposal: Proposal) -> str:
+    """What a learned forecaster said moved the risk behind a chosen wish."""
+    told = [e for e in proposal.evidence if e.unit == "log-odds"]
+    if not told:
+        return ""
+    parts = ", ".join(f"{e.name} {e.value:+g}" for e in told)
+    return f"{proposal.target.short}: {parts} log-odds"
 
 
 def _fates(decision: Decision, ruling: Ruling, heading: str) -> list[tuple[str, str]]:

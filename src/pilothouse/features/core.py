@@ -87,7 +87,7 @@ class Past:
 def core_features(w: Windows, past: Past) -> Matrix:
     """(rows, len(CORE)) in the order of ``CORE``."""
     rows = len(w.age_seconds)
-    out = np.empty((rows, len(CORE)), np.float32)
+    out = np.empty((rows, len(CORE)), np.float32, order="F")  # filled and read by column
 
     def put(name: str, values: NDArray[np.floating]) -> None:
         out[:, INDEX[name]] = values

@@ -20,6 +20,23 @@ Floats = NDArray[np.float64]
 ANY = 1e12
 WIDEN = 0.15  # of the range seen, on both sides
 
+# Numbers that only grow with time. A run that lasts longer than training is nothing strange; the
+# trees treat it as the oldest they have seen.
+GROWING = frozenset(
+    {
+        "age_hours",
+        "failures",
+        "hours_since_failure",
+        "job_failures",
+        "job_hours_since_failure",
+        "machine_failures",
+        "machine_hours_since_failure",
+        "restarts",
+        "user_failures",
+        "windows_seen",
+    }
+)
+
 SUMMARY = (
     "load over requests",
     "cpu over capacity",
@@ -116,11 +133,12 @@ class Range:
     high: Floats
 
     @classmethod
-    def of(cls, rows: NDArray[np.float32]) -> Range:
+    def of(cls, rows: NDArray[np.float32], names: tuple[str, ...]) -> Range:
         low = np.nanmin(np.append(rows, np.zeros((1, rows.shape[1])), axis=0), axis=0)
         high = np.nanmax(np.append(rows, np.zeros((1, rows.shape[1])), axis=0), axis=0)
         room = WIDEN * (high - low) + 1e-6
-        return cls(low=low - room, high=high + room)
+        open_ended = np.array([name in GROWING for name in names])
+        return cls(low=low - room, high=np.where(open_ended, ANY, high + room))
 
     def outside(self, rows: NDArray[np.float32]) -> NDArray[np.bool_]:
         """(rows,) some feature lies outside."""

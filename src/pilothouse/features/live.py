@@ -40,13 +40,11 @@ NODE = (
     "cpu_pressure",
     "memory_pressure",
     "memory_slope",
-    "pods_per_core",
-    "minutes_seen",
     "failures",
     "hours_since_failure",
-    "cores",
-    "mib_per_core",
 )
+# Neither the machine's size nor how long it has been watched: a forecaster would learn the calendar
+# of its training runs by heart, and every run that lasts longer would look strange to it.
 
 
 class Ring:
@@ -74,15 +72,6 @@ class Ring:
         values = np.full((self._columns, len(uid), self._samples), np.nan, np.float32)
         values[:, known] = self.values[:, inside[known]]
         self.values, self.uid = values, uid
-
-    def carry(self, before: Uids, old: Column, fresh: float) -> Column:
-        """Values of a column kept outside the ring, for today's rows."""
-        place = np.searchsorted(before, self.uid)
-        inside = np.minimum(place, max(len(before) - 1, 0))
-        known = before[inside] == self.uid if len(before) else np.zeros(len(self.uid), bool)
-        out = np.full(len(self.uid), fresh, np.float32)
-        out[known] = old[inside[known]]
-        return out
 
     def newest(self, column: int) -> Column:
         return np.asarray(self.values[column, :, self.head], np.float32)
@@ -152,7 +141,6 @@ class LiveHistory:
             _Counts.empty(),
             _Counts.empty(),
         )
-        self._node_first: Column = np.zeros(0, np.float32)
 
     @property
     def warm_seconds(self) -> int:
@@ -212,7 +200,6 @@ class LiveHistory:
             ],
             restarted,
         )
-        old = self._nodes.uid
         self._nodes.take(
             nodes.uid,
             [
@@ -223,7 +210,6 @@ class LiveHistory:
             ],
             np.asarray((nodes.power != Power.AWAKE) | (nodes.ready != 1)),
         )
-        self._node_first = self._nodes.carry(old, self._node_first, float(now.taken_seconds))
 
     def pod_features(self) -> Matrix:
         """(pods, CORE) of the newest snapshot; NaN rows while there is no window yet."""
@@ -292,17 +278,12 @@ class LiveHistory:
             columns.append(self._slope(windows))
         memory = self._nodes.windows(3, length)
         failures, _, since = self._machines.of(nodes.uid, now)
-        cores = np.maximum(nodes.cpu_capacity_millicores, 1) / 1000.0
         columns += [
             self._nodes.windows(2, length)[:, 0],
             memory[:, 0],
             self._slope(memory),
-            nodes.pods / cores,
-            (now - self._node_first) / 60.0,
             failures,
             since / 3600.0,
-            cores,
-            nodes.memory_capacity_mib / cores,
         ]
         return np.stack([np.asarray(c, np.float32) for c in columns], axis=1)
 

@@ -44,7 +44,7 @@ def encode(frame: Frame, before: Frame | None = None) -> bytes:
                 put_table(writer, part, getattr(earlier, name, None), shared)
             else:
                 facts.append(part)
-    extras = _extras(frame.snapshot)
+    extras = _extras(frame.snapshot) | _extras(frame.forecast)
     if extras:
         facts.append(extras)
     return (_KEY if before is None else _DELTA) + writer.pack(facts)
@@ -72,15 +72,16 @@ def decode(data: bytes, before: Frame | None = None) -> Frame:
                 values[name] = msgspec.convert(next(facts), hint)
         sides[side] = values
     extras: dict[str, Any] = next(facts, {})  # older records, and most others, have none
-    for name, hint in _IF_ANY.items():
-        if name in extras:
-            sides["snapshot"][name] = msgspec.convert(extras[name], hint)
+    for side, kind in (("snapshot", Snapshot), ("forecast", Forecast)):
+        for name, hint in _IF_ANY[kind].items():
+            if name in extras:
+                sides[side][name] = msgspec.convert(extras[name], hint)
     return Frame(snapshot=Snapshot(**sides["snapshot"]), forecast=Forecast(**sides["forecast"]))
 
 
-def _extras(snapshot: Snapshot) -> dict[str, Any]:
-    """What is recorded only where there is any."""
-    return {name: part for name in _IF_ANY if (part := getattr(snapshot, name))}
+def _extras(value: Snapshot | Forecast) -> dict[str, Any]:
+    """What is recorded only where there is any; no two of these fields share a name."""
+    return {name: part for name in _IF_ANY[type(value)] if (part := getattr(value, name))}
 
 
 def is_keyframe(data: bytes) -> bool:
@@ -96,7 +97,7 @@ def digest_of(value: Snapshot | Forecast) -> str:
             _add_table(total, part)
         else:
             _add(total, msgspec.msgpack.encode(part, order="deterministic"))
-    if isinstance(value, Snapshot) and (extras := _extras(value)):
+    if extras := _extras(value):
         _add(total, msgspec.msgpack.encode(extras, order="deterministic"))
     return total.hexdigest()
 
@@ -127,5 +128,6 @@ def _split(kind: type[Any]) -> tuple[tuple[str, Any, bool], ...]:
 _PARTS = {kind: _split(kind) for kind in (Snapshot, Forecast)}
 """Field names, types and whether the field is a table."""
 _IF_ANY = {
-    f.name: get_type_hints(Snapshot)[f.name] for f in fields(Snapshot) if f.metadata == IF_ANY
+    kind: {f.name: get_type_hints(kind)[f.name] for f in fields(kind) if f.metadata == IF_ANY}
+    for kind in (Snapshot, Forecast)
 }

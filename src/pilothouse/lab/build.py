@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,12 +42,18 @@ def _silent(_what: str, _done: int, _total: int) -> None:
     pass
 
 
-def obtain(cache: Path, *, given: Path | None = None, progress: Progress = _silent) -> Binaries:
+def obtain(
+    cache: Path,
+    *,
+    given: Path | None = None,
+    progress: Progress = _silent,
+    parts: Sequence[Part] = PARTS,
+) -> Binaries:
     """Every binary, from the cache, from ``given`` or built now."""
     cache.mkdir(parents=True, exist_ok=True)
     manifest = _read_manifest(cache)
     go = ""
-    for part in PARTS:
+    for part in parts:
         taken = _take(part, given, cache, manifest) if given and part.released else False
         if taken:
             continue
@@ -126,8 +132,9 @@ def _go_version() -> str:
 
 def _key(part: Part, go: str) -> str:
     digest = hashlib.sha256(f"{go} {part.ldflags} {part.packages}".encode())
-    for path in sorted(part.folder.iterdir()):
-        digest.update(path.name.encode() + path.read_bytes())
+    for path in sorted(part.folder.rglob("*")):
+        if path.is_file() and not path.name.endswith(("_test.go", ".md")):
+            digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -28,6 +28,7 @@ IDENTITIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "prometheus": ("lab-prometheus", ()),
     "load": ("lab-load", ()),
     "exerciser": ("lab-exerciser", ()),
+    "scorer": ("lab-scorer", ()),
 }
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pilothouse.errors import UnknownName
+from pilothouse.errors import LabFailed, UnknownName
 from pilothouse.lab.image import WORKLOAD_IMAGE
 from pilothouse.lab.lab import Lab
 from pilothouse.scenarios import Scenario
@@ -230,6 +230,7 @@ class Exercise:
         self._sleep = sleep
         self._workers = lab.workers()
         self._open: dict[int, tuple[Step, float]] = {}
+        self._refusals: dict[int, str] = {}
         self._state: dict[int, object] = {}  # what was last done to a stimulus that goes on
 
     @property
@@ -252,7 +253,8 @@ class Exercise:
                     yield f"{at:>5} s  {step.name} begins, {self.begin(step)}"
                 else:
                     self._close(step)
-                    yield f"{at:>5} s  {step.name} ends"
+                    refusal = self._refusals.pop(step.number, "")
+                    yield f"{at:>5} s  {step.name} ends{f'; in part: {refusal}' * bool(refusal)}"
         finally:
             for step in self.active:
                 self._close(step)
@@ -304,9 +306,13 @@ class Exercise:
         progress = min(2 * elapsed / step.duration_seconds, 1.0)  # worst from half-time on
         stopped = elapsed % DUTY_SECONDS < progress * DUTY_SECONDS
         quota = round((1 - (1 - LEAST_QUOTA) * progress) * self._workers[0].cpu_millicores)
-        if self._is_new(step, (quota, stopped)):
+        if not self._is_new(step, (quota, stopped)):
+            return
+        try:
             self._lab.squeeze(worker, quota)
-            self._lab.signal(f"kubelet-{worker}", signal.SIGSTOP if stopped else signal.SIGCONT)
+        except LabFailed as refusal:  # somebody's container has a higher limit; the kubelet is left
+            self._refusals[step.number] = str(refusal)
+        self._lab.signal(f"kubelet-{worker}", signal.SIGSTOP if stopped else signal.SIGCONT)
 
     def _is_new(self, step: Step, state: object) -> bool:
         before = self._state.get(step.number)

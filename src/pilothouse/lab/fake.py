@@ -41,15 +41,22 @@ def kwok(site: Site) -> Component:
     )
 
 
-def name_of(number: int) -> str:
-    return f"fake-{number:04d}"
+def name_of(number: int, *, prefix: str = "fake") -> str:
+    return f"{prefix}-{number:04d}"
 
 
-def nodes(count: int, *, cpu: str = "8", memory: str = "32Gi", pods: int = 110) -> Iterator[str]:
+def nodes(
+    count: int,
+    *,
+    prefix: str = "fake",
+    cpu: str = "8",
+    memory: str = "32Gi",
+    pods: int = 110,
+) -> Iterator[str]:
     """Node objects as JSON documents, one by one."""
     size = {"cpu": cpu, "memory": memory, "pods": str(pods)}
     for number in range(1, count + 1):
-        name = name_of(number)
+        name = name_of(number, prefix=prefix)
         yield json.dumps(
             {
                 "apiVersion": "v1",

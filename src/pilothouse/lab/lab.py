@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pilothouse.errors import LabFailed, LabUnavailable
+from pilothouse.errors import LabFailed, LabUnavailable, UnknownName
 from pilothouse.lab import (
     cgroup,
     controlplane,
@@ -29,6 +29,7 @@ from pilothouse.lab import (
     machine,
     monitoring,
     network,
+    placement,
     process,
     reaper,
     worker,
@@ -47,6 +48,7 @@ from pilothouse.lab.layout import (
     Worker,
 )
 from pilothouse.lab.ledger import Grouped, Ledger, Opened, Planned, Ready, Started, locked
+from pilothouse.lab.part import PARTS, SCHEDULER, Part
 from pilothouse.lab.reaper import Leftovers
 
 Say = Callable[[str], None]
@@ -60,6 +62,7 @@ PORTS = (
     "kube-state-metrics-self",
     "prometheus",
     "targets",
+    "scorer",
 )
 FIRST_PORT = 16440
 CROWD = 100  # from so many fake nodes on, one process renews their leases none too fast
@@ -77,8 +80,17 @@ class Wish:
     worker_cpu_millicores: int | None = None  # None: an equal share of the machine
     worker_memory_mib: int | None = None
     binaries: Path | None = None  # a folder of release binaries; None: build
+    scheduler: str = "stock"
+    policy: str = ""  # a shipped one's name or a file, with our scheduler
+    profile: str = ""  # one of deploy/scheduler; empty: the one named like the policy
 
     def check(self) -> None:
+        if self.scheduler not in placement.SCHEDULERS:
+            raise UnknownName.among("scheduler", self.scheduler, placement.SCHEDULERS)
+        if self.policy and self.scheduler == "stock":
+            raise LabUnavailable(
+                "The stock scheduler takes no --policy. Add: --scheduler pilothouse."
+            )
         if not 0 <= self.workers <= MAXIMUM_WORKERS:
             raise LabUnavailable(
                 f"--workers must be between 0 and {MAXIMUM_WORKERS}, but got {self.workers}."
@@ -102,11 +114,17 @@ class Lab:
 
     # Coming up
 
-    def build(self, *, given: Path | None = None, progress: Progress | None = None) -> Binaries:
+    def build(
+        self,
+        *,
+        given: Path | None = None,
+        progress: Progress | None = None,
+        parts: Sequence[Part] = PARTS,
+    ) -> Binaries:
         """Make sure that every binary is there."""
         if progress is None:
-            return obtain(self.layout.binaries, given=given)
-        return obtain(self.layout.binaries, given=given, progress=progress)
+            return obtain(self.layout.binaries, given=given, parts=parts)
+        return obtain(self.layout.binaries, given=given, progress=progress, parts=parts)
 
     def up(self, wish: Wish, *, say: Say = _quiet, progress: Progress | None = None) -> None:
         """Bring a lab up; one that is up already and whole is left alone."""
@@ -116,7 +134,8 @@ class Lab:
             if self._is_up(wish):
                 say("up already")
                 return
-            binaries = self.build(given=wish.binaries, progress=progress)
+            parts = (*PARTS, SCHEDULER) if wish.scheduler == "pilothouse" else PARTS
+            binaries = self.build(given=wish.binaries, progress=progress, parts=parts)
             with self._undone_on_failure():
                 self._make(wish, binaries, say)
 
@@ -137,10 +156,12 @@ class Lab:
                 "then: pilothouse lab down."
             )
         same = (planned.workers, planned.fake_nodes) == (wish.workers, wish.fake_nodes)
+        same = same and planned.scheduler == wish.scheduler
         if not same or (wish.prometheus and not planned.prometheus):
             raise LabUnavailable(
                 f"A lab with {planned.workers} workers, {planned.fake_nodes} fake nodes and "
-                f"{'' if planned.prometheus else 'no '}Prometheus is up already. "
+                f"{'' if planned.prometheus else 'no '}Prometheus under the {planned.scheduler} "
+                "scheduler is up already. "
                 "Take it away first with: pilothouse lab down."
             )
         return True
@@ -166,6 +187,8 @@ class Lab:
             prometheus=wish.prometheus,
             ports=_free_ports(),
             origin=dict(binaries.origin),
+            scheduler=wish.scheduler,
+            policy=wish.policy or placement.DEFAULT_PROFILE if wish.scheduler != "stock" else "",
         )
         network.check_ranges()
         self.ledger.forget()
@@ -176,6 +199,11 @@ class Lab:
         self._prepare(workers)
         say("etcd and API server")
         self._control_plane(site, crowded=planned.fake_nodes > CROWD)
+        if wish.scheduler == "stock":
+            self.start(controlplane.scheduler(site))
+        else:
+            say("scorer and scheduler")
+            self._learned_scheduler(site, workers, planned, wish.profile)
         if workers:
             say(f"{len(workers)} workers")
             self._workers(site, workers)
@@ -216,8 +244,20 @@ class Lab:
         self.start(controlplane.apiserver(site))
         self._wait_for("kube-apiserver", START_SECONDS, self._api_ready)
         self.start(controlplane.controller_manager(site, patient=crowded))
-        self.start(controlplane.scheduler(site))
         self.apply((controlplane.MANIFESTS / "roles.yaml").read_text())
+
+    def _learned_scheduler(
+        self, site: Site, workers: Sequence[Worker], planned: Planned, profile: str
+    ) -> None:
+        if workers:
+            self.start(placement.ways(site, list(workers)))
+            for one in workers:
+                self.start(placement.probe(one))
+        self.start(placement.scorer(site, planned.policy))
+        self._wait_port("scorer", "127.0.0.1", site.ports["scorer"])
+        named = planned.policy in placement.profile_names()
+        own = planned.policy if named else placement.DEFAULT_PROFILE
+        self.start(placement.scheduler(site, profile or own))
 
     def _workers(self, site: Site, workers: Sequence[Worker]) -> None:
         archives = self._images(site.binaries)
@@ -308,6 +348,9 @@ class Lab:
             "kubeconfig": str(self.layout.kubeconfig),
             "api": f"https://{API_ADDRESS}:{API_PORT}",
             "prometheus": self.prometheus_url,
+            "scheduler": planned.scheduler,
+            "policy": planned.policy,
+            "scorer": self.scorer_url,
             "audit_log": str(self.layout.audit_log),
             "logs": str(self.layout.logs),
             "came_up_in_seconds": ready[-1].seconds if ready else None,
@@ -402,6 +445,22 @@ class Lab:
         self.start(
             Component(name=name, command=tuple(entry.command), environment=entry.environment)
         )
+
+    def set_latency(self, changes: dict[str, float]) -> dict[str, float]:
+        """Put so many milliseconds between workers and their user."""
+        planned = self._require_planned()
+        if planned.scheduler == "stock":
+            raise LabUnavailable(
+                "This lab has no latency probes. Bring it up with: --scheduler pilothouse."
+            )
+        return placement.set_latency(self.layout, workers_of(planned), changes)
+
+    @property
+    def scorer_url(self) -> str | None:
+        planned = self.planned
+        if planned is None or planned.scheduler == "stock":
+            return None
+        return f"http://127.0.0.1:{planned.ports['scorer']}"
 
     def squeeze(self, name: str, cpu_millicores: int) -> None:
         """Change what a worker really has, without telling the kubelet: degradation."""

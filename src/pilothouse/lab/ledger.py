@@ -30,6 +30,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     prometheus: bool
     ports: dict[str, int]
     origin: dict[str, str]  # of the binaries
+    scheduler: str = "stock"  # or "pilothouse"
+    policy: str = ""  # its name or file, with our scheduler
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="process"):

@@ -28,6 +28,8 @@ KERNEL_SETTINGS = {
     "kernel/keys/root_maxbytes": "",
     "net/ipv4/conf/all/route_localnet": "",
 }
+# A kubelet takes six, a lab about forty, and the usual limit is 128 for everything root runs.
+KERNEL_LEAST = {"fs/inotify/max_user_instances": 512}
 
 
 def ip(*arguments: str) -> str:
@@ -85,6 +87,12 @@ def tune(ledger: Ledger) -> None:
         ledger.append(Tuned(path=str(path), before=before))
         if wanted and before != wanted:
             path.write_text(wanted)
+    for name, least in KERNEL_LEAST.items():
+        path = Path("/proc/sys") / name
+        before = path.read_text().strip() if path.exists() else ""
+        if before.isdigit() and int(before) < least:
+            ledger.append(Tuned(path=str(path), before=before))
+            path.write_text(str(least))
 
 
 def restore(settings: list[Tuned]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MODULES = Path(__file__).parent / "modules"
+REPOSITORY = Path(__file__).parents[3]
 KUBERNETES_VERSION = "1.36.4"
 
 
@@ -26,23 +27,28 @@ class Part:
 
     @property
     def folder(self) -> Path:
-        return MODULES / self.module
+        """Beside the others in an installed package; ours is at the top of the repository."""
+        beside = MODULES / self.module
+        return beside if beside.is_dir() else REPOSITORY / self.module
+
+
+def _version() -> str:
+    """Without the version in them the components reject each other."""
+    major, minor, _ = KUBERNETES_VERSION.split(".")
+    stamp = "k8s.io/component-base/version"
+    return (
+        f"-s -w -X {stamp}.gitVersion=v{KUBERNETES_VERSION} "
+        f"-X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}"
+    )
 
 
 def _kubernetes() -> Part:
     names = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet")
-    major, minor, _ = KUBERNETES_VERSION.split(".")
-    stamp = "k8s.io/component-base/version"
-    # Without the version in them the components reject each other.
-    version = (
-        f"-X {stamp}.gitVersion=v{KUBERNETES_VERSION} "
-        f"-X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}"
-    )
     return Part(
         module="kubernetes",
         packages=tuple(f"k8s.io/kubernetes/cmd/{name}" for name in names),
         binaries=names,
-        ldflags=f"-s -w {version}",
+        ldflags=_version(),
     )
 
 
@@ -66,6 +72,28 @@ PARTS = (
         packages=("pilothouse.dev/lab/workload",),
         binaries=("workload",),
         released=False,
+    ),
+)
+
+# Only where it is asked for. Nearly all of it is the kube-scheduler's own packages, which are
+# compiled already.
+SCHEDULER = Part(
+    module="scheduler",
+    packages=("pilothouse.dev/scheduler/cmd/pilothouse-scheduler",),
+    binaries=("pilothouse-scheduler",),
+    ldflags=_version(),
+    released=False,
+)
+
+# Not of a lab, but built like its parts: renders and installs our chart in tests. A helm without
+# the version takes every cluster for an old one.
+HELM = Part(
+    module="helm",
+    packages=("helm.sh/helm/v3/cmd/helm",),
+    binaries=("helm",),
+    ldflags=(
+        "-s -w -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 "
+        f"-X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor={KUBERNETES_VERSION.split('.')[1]}"
     ),
 )
 

@@ -11,10 +11,15 @@ from pilothouse.errors import MissingExtra
 PURPOSES = {
     "polars": "Reading traces needs Polars",
     "xgboost": "Training needs XGBoost",
+    "jax": "Training placement needs JAX",
+    "optax": "Training placement needs optax",
+    "gymnasium": "The placement environment needs Gymnasium",
+    "matplotlib": "Plots need matplotlib",
+    "scipy": "The exact reference needs SciPy",
     "optuna": "Tuning needs Optuna",
     "ray": "Spreading work over machines needs Ray",
 }
-EXTRAS = {"ray": "distributed"}
+EXTRAS = {"ray": "distributed", "matplotlib": "bench", "scipy": "bench"}
 
 
 def need(*modules: str) -> None:

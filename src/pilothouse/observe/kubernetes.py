@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -24,7 +23,7 @@ from pilothouse.clients.keys import FREQUENCY_KEY, POWER_KEY, permille
 from pilothouse.clients.metrics import Sample, Usage
 from pilothouse.clients.protection import MANAGED, is_system
 from pilothouse.clients.quantity import mebibytes, millicores
-from pilothouse.clients.resources import Budget, Meta, Node, Pod
+from pilothouse.clients.resources import Budget, Meta, Node
 from pilothouse.clients.store import Store
 from pilothouse.domain import (
     Gate,
@@ -44,10 +43,11 @@ from pilothouse.domain import (
 )
 from pilothouse.observe import autoscaling, pending
 from pilothouse.observe.autoscaling import Scalers
+from pilothouse.observe.credible import credible
 from pilothouse.observe.figures import FiguresPoll
 from pilothouse.observe.pending import Wait
-from pilothouse.observe.pods import PodFacts, facts, is_finished
 from pilothouse.observe.reactions import Reactions
+from pilothouse.observe.roll import Roll, Slots
 from pilothouse.observe.troubles import troubles
 from pilothouse.observe.usage import UsagePoll
 from pilothouse.observe.workloads import Owned, alone, owner_uid, owners
@@ -61,7 +61,6 @@ POWERS = {
 }
 NO_SAMPLE_SECONDS = 3600  # age shown for usage that was never measured
 QUOTA_SECONDS = 60.0
-GROWTH_SECONDS, GROWTH_FROM_SECONDS = 60.0, 8.0  # memory growth is told from so much history
 LATENCY = "latency"
 STORE = "cluster store"  # etcd, as seen through the API server
 SILENT_SECONDS = 6.0  # three renewals of our lease: watches may be served from memory alone
@@ -70,32 +69,8 @@ IDLE_WATTS, CPU_WATTS, MEMORY_WATTS = 80, 120, 60
 
 
 @dataclass(slots=True)
-class _Memory:
-    """What a pod object does not say about its own past."""
-
-    restarts: int = 0
-    oom_kills: int = 0
-    peak_mib: int = 0
-    held: deque[tuple[float, int]] = field(default_factory=deque)  # when, MiB; the last minute
-
-    @property
-    def growth_mib_per_minute(self) -> int:
-        if len(self.held) < 2 or self.held[-1][0] - self.held[0][0] < GROWTH_FROM_SECONDS:
-            return 0
-        (begin, low), (end, high) = self.held[0], self.held[-1]
-        return round(60 * (high - low) / (end - begin))
-
-    def take(self, sample: Sample) -> None:
-        self.peak_mib = max(self.peak_mib, sample.memory_mib)
-        if not self.held or sample.at > self.held[-1][0]:
-            self.held.append((sample.at, sample.memory_mib))
-        while self.held[-1][0] - self.held[0][0] > GROWTH_SECONDS:
-            self.held.popleft()
-
-
-@dataclass(slots=True)
 class Observer:
-    """Builds snapshots. It remembers rows by object version, and peaks by pod."""
+    """Builds snapshots. Pods and what is remembered of them are in the roll."""
 
     store: Store
     usage: UsagePoll
@@ -105,11 +80,15 @@ class Observer:
     figures: FiguresPoll | None = None  # where there is a Prometheus
     silence: Callable[[], float] = lambda: 0.0  # since the API server answered from its store
     waits: list[Wait] = field(default_factory=list)  # of the last snapshot
-    _rows: dict[str, PodFacts] = field(default_factory=dict)
-    _memories: dict[str, _Memory] = field(default_factory=dict)
+    _roll: Roll = field(init=False)
     _uids: dict[str, int] = field(default_factory=dict)
+    _sifted: tuple[Usage | None, Usage] = (None, Usage(source="", nodes={}, pods={}))
     _epoch: float = 0.0
     _reactions: Reactions = field(default_factory=Reactions)
+    _told: object = None  # the readings that a snapshot has shown already
+
+    def __post_init__(self) -> None:
+        self._roll = Roll(self._number)
 
     def clock_seconds(self) -> int:
         return int(self.now() - self._start())
@@ -127,36 +106,30 @@ class Observer:
     def observe(self) -> Snapshot:
         """The cluster as the caches know it, with the age of everything."""
         now = self.now()
-        usage = self.usage.latest
+        usage = self._credible(now)
         spaces = [n for n in self.store.namespaces() if self._is_watched(n.metadata.name)]
         spaces.sort(key=lambda n: self.uid_of(n.metadata))
         space_rows = {n.metadata.name: i for i, n in enumerate(spaces)}
         nodes = sorted(self.store.nodes(), key=lambda n: self.uid_of(n.metadata))
         node_rows = {n.metadata.name: i for i, n in enumerate(nodes)}
-        pods = [
-            p
-            for p in self.store.pods()
-            if p.metadata.namespace in space_rows and not is_finished(p)
-        ]
-        pods.sort(key=lambda p: self.uid_of(p.metadata))
+        roll = self._roll
+        roll.update(self.store.pods())
+        roll.take(usage)
+        slots = roll.unfinished(space_rows)
         owned, above = self._owners()
-        for pod in pods:
-            uid = owner_uid(pod, above)
-            if uid not in owned:
-                owned[uid] = alone(pod)
+        self._adopt(slots, owned, above, space_rows)
         works = [o for o in owned.items() if o[1].meta.namespace in space_rows]
         works.sort(key=lambda o: self.uid_of(o[1].meta))
         work_rows = {uid: i for i, (uid, _) in enumerate(works)}
-        known = [self._facts(pod) for pod in pods]
-        self._classify(pods, now)
-        pod_table = self._pods(pods, known, above, work_rows, node_rows, usage, now)
+        waits = self._classify(slots, now)
+        pod_table = self._pods(slots, waits, above, work_rows, node_rows, now)
         scalers = autoscaling.by_target(self.store.autoscalers())
         snapshot = Snapshot(
             cluster=self.cluster,
             taken_seconds=self.clock_seconds(),
-            nodes=self._nodes(nodes, usage, now),
+            nodes=self._nodes(nodes, node_rows, usage, now),
             pods=_lost(pod_table, nodes),
-            workloads=self._workloads(works, space_rows, pod_table, known, scalers),
+            workloads=self._workloads(works, space_rows, pod_table, slots, scalers),
             namespaces=self._namespaces(spaces),
             zones=_zones(nodes),
             sources=self._sources(nodes, usage, now),
@@ -166,13 +139,15 @@ class Observer:
         )
         return replace(
             snapshot,
-            troubles=self._troubles(snapshot, pods, works, above),
+            troubles=self._troubles(snapshot, slots, waits, works, above),
             reactions=self._react(snapshot, works, scalers, nodes),
         )
 
     def _readings(self, now: float) -> tuple[Reading, ...]:
-        if self.figures is None:
+        """Once for each answer: they come more slowly than looks, and every look is recorded."""
+        if self.figures is None or self.figures.latest.readings is self._told:
             return ()
+        self._told = self.figures.latest.readings
         return tuple(
             Reading(
                 name=name,
@@ -183,25 +158,41 @@ class Observer:
             for (node, name), (at, value) in sorted(self.figures.latest.readings.items())
         )
 
+    def _adopt(
+        self,
+        slots: Slots,
+        owned: dict[str, Owned],
+        above: Mapping[str, str],
+        space_rows: Mapping[str, int],
+    ) -> None:
+        """Pods whose owner is nobody we show become workloads of their own."""
+        owner, texts = self._roll["owner"][slots], self._roll.owners.texts
+        found, first = np.unique(owner, return_index=True)
+        for word, row in zip(found.tolist(), first.tolist(), strict=True):
+            uid = above.get(texts[word], texts[word])
+            if uid not in owned or owned[uid].meta.namespace not in space_rows:
+                owned[uid] = alone(self._roll.pod(int(slots[row])))
+
     def _troubles(
         self,
         snapshot: Snapshot,
-        pods: Sequence[Pod],
+        slots: Slots,
+        of_pods: Mapping[int, Wait],
         works: Sequence[tuple[str, Owned]],
         above: Mapping[str, str],
     ) -> tuple[Trouble, ...]:
         names = {uid: owned.meta.name for uid, owned in works}
         spaces = {owned.meta.namespace for _, owned in works}
         owners = {
-            (p.metadata.namespace, p.metadata.name): names.get(owner_uid(p, above), "")
-            for p in pods
+            (wait.namespace, wait.name): names.get(owner_uid(self._roll.pod(slot), above), "")
+            for slot, wait in of_pods.items()
         }
         waits = [
             (wait, owners.get((wait.namespace, wait.name), wait.name))
             for wait in self.waits
             if wait.namespace in spaces
         ]
-        growth = _ints(self._memories[p.metadata.uid].growth_mib_per_minute for p in pods)
+        growth = self._roll.growth_mib_per_minute(slots)
         stolen = self.figures.latest.stolen_permille if self.figures else {}
         return troubles(snapshot, waits, growth, stolen)
 
@@ -217,6 +208,13 @@ class Observer:
         sights = autoscaling.sights(works, snapshot.workloads, scalers)
         return tuple(self._reactions.look(snapshot.taken_seconds, sights, born))
 
+    def _credible(self, now: float) -> Usage:
+        """The last usage, sifted once for each answer of the source."""
+        if self._sifted[0] is not self.usage.latest:
+            told = self.usage.latest
+            self._sifted = (told, credible(told, self.store.nodes(), now))
+        return self._sifted[1]
+
     def _is_watched(self, name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in self.namespaces)
 
@@ -224,9 +222,12 @@ class Observer:
         """The row's uid of an object."""
         known = self._uids.get(meta.uid)
         if known is None:
-            made = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
-            known = self._uids[meta.uid] = row_uid(meta.uid, made, self._start())
+            known = self._uids[meta.uid] = self._number(meta)
         return known
+
+    def _number(self, meta: Meta) -> int:
+        made = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
+        return row_uid(meta.uid, made, self._start())
 
     def _owners(self) -> tuple[dict[str, Owned], dict[str, str]]:
         of = self.store.workloads
@@ -234,94 +235,80 @@ class Observer:
             of("deployments"), of("statefulsets"), of("daemonsets"), of("jobs"), of("replicasets")
         )
 
-    def _facts(self, pod: Pod) -> PodFacts:
-        row = self._rows.get(pod.metadata.uid)
-        if row is None or row.version != pod.metadata.resource_version:
-            row = self._rows[pod.metadata.uid] = facts(pod)
-        return row
-
-    def _classify(self, pods: Sequence[Pod], now: float) -> None:
+    def _classify(self, slots: Slots, now: float) -> dict[int, Wait]:
+        """Why each waiting pod waits, by slot; with quotas, these are all the waits there are."""
         events = self.store.events()
         scaling = pending.scaling_for(events)
-        found = [
-            pending.classify(p, scaling) for p in pods if p.metadata.deletion_timestamp is None
-        ]
-        self.waits = [w for w in found if w is not None]
+        found: dict[int, Wait] = {}
+        for slot in slots[self._roll["waiting"][slots]].tolist():
+            wait = pending.classify(self._roll.pod(slot), scaling)
+            if wait is not None:
+                found[slot] = wait
         sets = (*self.store.workloads("replicasets"), *self.store.workloads("statefulsets"))
-        self.waits += pending.quota_waits(events, sets, now, QUOTA_SECONDS)
+        self.waits = [*found.values(), *pending.quota_waits(events, sets, now, QUOTA_SECONDS)]
+        return found
 
     # Tables
 
     def _pods(
         self,
-        pods: Sequence[Pod],
-        known: Sequence[PodFacts],
+        slots: Slots,
+        waits: Mapping[int, Wait],
         above: Mapping[str, str],
         work_rows: Mapping[str, int],
         node_rows: Mapping[str, int],
-        usage: Usage,
         now: float,
     ) -> PodTable:
-        causes = {(w.namespace, w.name): int(pending.cause_of(w)) for w in self.waits}
-        start = self._start()
-        samples = [usage.pods.get((p.metadata.namespace, p.metadata.name)) for p in pods]
-        memories = [
-            self._remember(p.metadata.uid, f, s)
-            for p, f, s in zip(pods, known, samples, strict=True)
-        ]
-        self._forget({p.metadata.uid for p in pods})
+        roll, start = self._roll, self._start()
+        causes = np.zeros(len(roll.pods), dtype=np.int32)
+        for slot, wait in waits.items():
+            causes[slot] = int(pending.cause_of(wait))
+        phase = _narrow(roll["phase"][slots])
+        stuck = (phase == Phase.PENDING) | (phase == Phase.FAILED)
+        by_owner = roll.owners.rows(_through(roll.owners.texts, above, work_rows))
+        by_node = roll.nodes.rows(node_rows)
+        created = (roll["created"][slots] - start).astype(np.int64)
+        since = (roll["since"][slots] - start).astype(np.int64)
         return PodTable(
-            uid=_longs(self.uid_of(p.metadata) for p in pods),
-            names=_names(p.metadata.name for p in pods),
-            workload=_ints(work_rows[owner_uid(p, above)] for p in pods),
-            node=_ints(node_rows.get(p.spec.node_name, -1) for p in pods),
-            phase=_ints(f.phase for f in known),
-            pending_cause=_ints(
-                causes.get((p.metadata.namespace, p.metadata.name), 0)
-                if f.phase in (Phase.PENDING, Phase.FAILED)
-                else 0
-                for p, f in zip(pods, known, strict=True)
-            ),
-            created_seconds=_ints(max(int(f.created - start), 0) for f in known),
-            since_seconds=_ints(min(max(int(f.since - start), 0), int(now - start)) for f in known),
-            cpu_request_millicores=_ints(f.cpu_request for f in known),
-            cpu_limit_millicores=_ints(f.cpu_limit for f in known),
-            cpu_used_millicores=_ints(s.cpu_millicores if s else 0 for s in samples),
-            memory_request_mib=_ints(f.memory_request for f in known),
-            memory_limit_mib=_ints(f.memory_limit for f in known),
-            memory_used_mib=_ints(s.memory_mib if s else 0 for s in samples),
-            memory_peak_mib=_ints(m.peak_mib for m in memories),
-            restarts=_ints(f.restarts for f in known),
-            oom_kills=_ints(m.oom_kills for m in memories),
-            evictable=_ints(f.evictable for f in known),
+            uid=roll["uid"][slots],
+            names=roll.names[slots],
+            workload=by_owner[roll["owner"][slots]],
+            node=by_node[roll["node"][slots]],
+            phase=phase,
+            pending_cause=np.where(stuck, causes[slots], 0).astype(np.int32),
+            created_seconds=_narrow(np.maximum(created, 0)),
+            since_seconds=_narrow(np.clip(since, 0, int(now - start))),
+            cpu_request_millicores=_narrow(roll["cpu_request"][slots]),
+            cpu_limit_millicores=_narrow(roll["cpu_limit"][slots]),
+            cpu_used_millicores=_narrow(roll["cpu_used"][slots]),
+            memory_request_mib=_narrow(roll["memory_request"][slots]),
+            memory_limit_mib=_narrow(roll["memory_limit"][slots]),
+            memory_used_mib=_narrow(roll["memory_used"][slots]),
+            memory_peak_mib=_narrow(roll["peak_mib"][slots]),
+            restarts=_narrow(roll["restarts"][slots]),
+            oom_kills=_narrow(roll["oom_kills"][slots]),
+            evictable=_narrow(roll["evictable"][slots]),
         )
 
-    def _remember(self, uid: str, row: PodFacts, sample: Sample | None) -> _Memory:
-        memory = self._memories.get(uid)
-        if memory is None:
-            memory = self._memories[uid] = _Memory(row.restarts, int(row.last_oom))
-        if row.restarts > memory.restarts:
-            memory.oom_kills += int(row.last_oom)
-            memory.restarts, memory.peak_mib = row.restarts, 0
-            memory.held.clear()
-        if sample is not None:
-            memory.take(sample)
-        return memory
+    def _requested(self, node_rows: Mapping[str, int]) -> list[NDArray[np.int32]]:
+        """CPU, memory and number of the pods on each node: of every namespace, because a node is
+        full of other people's too."""
+        roll = self._roll
+        slots = roll.unfinished()
+        rows = roll.nodes.rows(node_rows)[roll["node"][slots]] if slots.size else slots
+        slots, rows = slots[rows >= 0], rows[rows >= 0]
+        count = len(node_rows)
+        return [
+            _narrow(np.bincount(rows, weights=roll["cpu_request"][slots], minlength=count)),
+            _narrow(np.bincount(rows, weights=roll["memory_request"][slots], minlength=count)),
+            _narrow(np.bincount(rows, minlength=count)),
+        ]
 
-    def _forget(self, alive: set[str]) -> None:
-        for known in (self._rows, self._memories):
-            for uid in known.keys() - alive:
-                del known[uid]
-
-    def _nodes(self, nodes: Sequence[Node], usage: Usage, now: float) -> NodeTable:
+    def _nodes(
+        self, nodes: Sequence[Node], node_rows: Mapping[str, int], usage: Usage, now: float
+    ) -> NodeTable:
         zones = {name: i for i, name in enumerate(_zone_names(nodes))}
-        rows = {n.metadata.name: i for i, n in enumerate(nodes)}
-        requested = np.zeros((3, len(nodes)), dtype=np.int64)
-        for pod in self.store.pods():  # of every namespace: a node is full of other people's too
-            row = rows.get(pod.spec.node_name, -1)
-            if row >= 0 and not is_finished(pod):
-                known = self._rows.get(pod.metadata.uid) or facts(pod)
-                requested[:, row] += (known.cpu_request, known.memory_request, 1)
+        cpu_asked, memory_asked, pods = self._requested(node_rows)
         cpu = _ints(millicores(n.status.allocatable.get("cpu", "0")) for n in nodes)
         memory = _ints(mebibytes(n.status.allocatable.get("memory", "0")) for n in nodes)
         samples = [usage.nodes.get(n.metadata.name) for n in nodes]
@@ -336,11 +323,11 @@ class Observer:
             zone=_ints(zones[n.metadata.labels.get(ZONE, "")] for n in nodes),
             cpu_capacity_millicores=cpu,
             memory_capacity_mib=memory,
-            cpu_requested_millicores=requested[0].astype(np.int32),
-            memory_requested_mib=requested[1].astype(np.int32),
+            cpu_requested_millicores=cpu_asked,
+            memory_requested_mib=memory_asked,
             cpu_used_millicores=used,
             memory_used_mib=held,
-            pods=requested[2].astype(np.int32),
+            pods=pods,
             ready=ready,
             tainted=_ints(int(_keeps_off(n)) for n in nodes),
             power=_ints(int(_power(n)) for n in nodes),
@@ -368,7 +355,7 @@ class Observer:
         works: Sequence[tuple[str, Owned]],
         space_rows: Mapping[str, int],
         pods: PodTable,
-        known: Sequence[PodFacts],
+        slots: Slots,
         scalers: Scalers,
     ) -> WorkloadTable:
         count = len(works)
@@ -399,7 +386,7 @@ class Observer:
             kind=_ints(
                 int(WorkloadKind.BATCH if o.kind == "Job" else WorkloadKind.SERVICE) for o in owned
             ),
-            priority=_priorities(count, pods, known),
+            priority=_priorities(count, pods, self._roll["priority"][slots]),
             replicas_baseline=_ints(
                 declared.get(o.meta.uid, d) for o, d in zip(owned, desired, strict=True)
             ),
@@ -548,11 +535,18 @@ def _objective(meta: Meta) -> int:
     return min(int(text), 10**9) if text.isascii() and text.isdigit() else 0
 
 
-def _priorities(count: int, pods: PodTable, known: Sequence[PodFacts]) -> NDArray[np.int32]:
+def _priorities(count: int, pods: PodTable, of_pods: NDArray[np.int64]) -> NDArray[np.int32]:
     """A workload is as important as its most important pod."""
     found = np.zeros(count, dtype=np.int32)
-    np.maximum.at(found, pods.workload, _ints(row.priority for row in known))
+    np.maximum.at(found, pods.workload, _narrow(of_pods))
     return found
+
+
+def _through(
+    uids: Iterable[str], above: Mapping[str, str], rows: Mapping[str, int]
+) -> dict[str, int]:
+    """Owners' uids to rows, by way of the Deployment above a ReplicaSet."""
+    return {uid: rows.get(above.get(uid, uid), -1) for uid in uids}
 
 
 def _age(sample: Sample | None, now: float) -> int:
@@ -565,6 +559,10 @@ def _seconds(value: float) -> int:
 
 def _ints(values: Iterable[int]) -> NDArray[np.int32]:
     return np.fromiter(values, dtype=np.int32)
+
+
+def _narrow(values: NDArray[Any]) -> NDArray[np.int32]:
+    return values.astype(np.int32)
 
 
 def _longs(values: Iterable[int]) -> NDArray[np.int64]:

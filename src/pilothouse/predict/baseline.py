@@ -97,7 +97,7 @@ class EwmaTrend:
             forecaster=self.name,
             node_risk=node_risk,
             pod_risk=pod_risk,
-            workload_risk=_workload_risk(snapshot, pod_risk),
+            workload_risk=workload_risk(snapshot, pod_risk),
             node_demand=node_demand,
             workload_demand=self._workload_demand(snapshot, elapsed),
             abstentions=()
@@ -279,10 +279,14 @@ def _interp_grid(
     return risk
 
 
-def _workload_risk(snapshot: Snapshot, pods: RiskTable) -> RiskTable:
+def workload_risk(
+    snapshot: Snapshot, pods: RiskTable, at_risk_permille: int = AT_RISK_PERMILLE
+) -> RiskTable:
     """A workload is at risk as far as the replicas that would be left miss its minimum.
 
-    Where enough would be left, the worst pod counts by the share of replicas at risk with it.
+    Where enough would be left, the worst pod counts by the share of replicas at risk with it. From
+    which risk on a pod is *at risk* is the forecaster's to say: a calibrated one may never reach
+    a half and still be right.
     """
     workloads, owner = snapshot.workloads, snapshot.pods.workload
     count = len(workloads)
@@ -294,7 +298,7 @@ def _workload_risk(snapshot: Snapshot, pods: RiskTable) -> RiskTable:
         rows = np.flatnonzero(grid[:, column] > 0)
         worst = np.zeros(count, np.int64)
         np.maximum.at(worst, owner[rows], grid[rows, column])
-        endangered = np.bincount(owner[grid[:, column] >= AT_RISK_PERMILLE], minlength=count)
+        endangered = np.bincount(owner[grid[:, column] >= at_risk_permille], minlength=count)
         short = (endangered > 0) & (ready - endangered < np.maximum(workloads.min_available, 1))
         share = np.minimum(endangered / ready, 1.0)
         risk[:, column] = np.where(short, worst, worst * share)

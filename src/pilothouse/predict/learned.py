@@ -19,20 +19,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pilothouse.domain import Abstention, Driver, Forecast, RiskTable, Snapshot
+from pilothouse.domain import (
+    Abstention,
+    Attribution,
+    Driver,
+    Forecast,
+    RiskTable,
+    Shift,
+    Snapshot,
+    horizon_column,
+)
 from pilothouse.errors import ArtifactBroken, MissingFile
 from pilothouse.features.core import CORE
 from pilothouse.features.familiarity import Familiarity, Range, summary
 from pilothouse.features.live import NODE, LiveHistory
-from pilothouse.predict.baseline import EwmaTrend, _workload_risk
+from pilothouse.predict.baseline import AT_RISK_PERMILLE, EwmaTrend, workload_risk
 from pilothouse.predict.calibration import Calibration
+from pilothouse.predict.drift import Bins, Drift
 from pilothouse.predict.trees import Ensemble
 from pilothouse.settings import ForecastSettings, SafetySettings
 
 SCHEMA = 1
 SHIPPED = "harbor.json"
-EXPLAINED_PERMILLE = 50  # rows below this risk become nobody's proposal
+EXPLAINED_PERMILLE = 50  # rows below this risk, or half of where we act, are nobody's proposal
 MOST_EXPLAINED = 12
+SHIFTED = 0.25  # stability index from which a feature's drift is told
+SHIFTS_TOLD = 3
+FEATURES_TOLD = 3  # of an explained row: whatever moved its risk most
 COMPLETE_PERMILLE = 700  # a fifth of the nodes may be down; a missing source is another matter
 STALE_SHARE = 0.3
 Matrix = NDArray[np.float32]
@@ -47,6 +60,7 @@ class RiskPart:
     ensemble: Ensemble
     calibration: Calibration
     ranges: Range
+    bins: Bins | None = None  # for drift; a forecaster without them says nothing about it
 
     def probabilities(self, rows: Matrix) -> NDArray[np.float64]:
         """(rows, horizons), never falling with the horizon."""
@@ -59,6 +73,7 @@ class RiskPart:
             ensemble=Ensemble.from_dict(data["ensemble"]),
             calibration=Calibration.from_dict(data["calibration"]),
             ranges=Range.from_dict(data["ranges"]),
+            bins=Bins.from_dict(data["bins"]) if data.get("bins") else None,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,6 +82,7 @@ class RiskPart:
             "ensemble": self.ensemble.to_dict(),
             "calibration": self.calibration.to_dict(),
             "ranges": self.ranges.to_dict(),
+            "bins": self.bins.to_dict() if self.bins else None,
         }
 
 
@@ -79,7 +95,7 @@ class RiskArtifact:
     nodes: RiskPart | None
     familiarity: Familiarity | None
     window_seconds: int
-    thresholds: dict[str, float]  # of the Safety agent, derived from the stated costs
+    thresholds: dict[str, float]  # of the Safety agent, by the names of its settings
     card: dict[str, Any]
 
     def dump(self) -> bytes:
@@ -155,19 +171,36 @@ class Learned:
         self.artifact = artifact
         self.name = artifact.name
         self.thresholds = artifact.thresholds
+        # Where a forecaster's own threshold lies below a half, a pod is at risk from there on.
+        level = artifact.thresholds.get("replicate_risk", 1.0)
+        self._at_risk = min(AT_RISK_PERMILLE, round(1000 * level))
+        # A trace is labelled an hour ahead; there the shorter horizons hardly ever rise.
+        self._told_column = horizon_column(900 if artifact.nodes is not None else 3600)
+        self._explained = max(min(EXPLAINED_PERMILLE, self._at_risk // 2), 1)
         self._settings = settings
         self._baseline = EwmaTrend(settings)
         self._history = LiveHistory(artifact.window_seconds)
+        self._drift = {
+            scope: Drift(part.bins)
+            for scope, part in (("nodes", artifact.nodes), ("pods", artifact.pods))
+            if part is not None and part.bins is not None
+        }
+        self._at: int | None = None  # when we last forecast ourselves
+        self._seen: int | None = None
+        self._next_look = 0
 
     def predict(self, snapshot: Snapshot) -> Forecast:
         """Take in one snapshot and look ahead."""
         base = self._baseline.predict(snapshot)
         self._history.see(snapshot)
+        self._next_look = snapshot.taken_seconds + self._pace(snapshot)
         why = self._cannot_know(snapshot)
         if why is not None:
             return self._fall_back(base, why)
-        nodes, odd_nodes = self._node_risk(base.node_risk, snapshot)
-        pods, _ = self._pod_risk(base.pod_risk, snapshot)
+        elapsed = 0 if self._at is None else snapshot.taken_seconds - self._at
+        self._at = snapshot.taken_seconds
+        nodes, odd_nodes, node_why = self._node_risk(base.node_risk, snapshot, elapsed)
+        pods, pod_why = self._pod_risk(base.pod_risk, elapsed)
         notes = base.abstentions
         if odd_nodes:
             notes = (*notes, self._note("nodes", odd_nodes))
@@ -177,11 +210,18 @@ class Learned:
             forecaster=self.name,
             node_risk=nodes,
             pod_risk=pods,
-            workload_risk=_workload_risk(snapshot, pods),
+            workload_risk=workload_risk(snapshot, pods, self._at_risk),
             node_demand=base.node_demand,
             workload_demand=base.workload_demand,
             abstentions=notes,
+            attributions=(*node_why, *pod_why),
+            drift=self._shifts(),
         )
+
+    def _pace(self, snapshot: Snapshot) -> int:
+        """Seconds between two snapshots: an abstention holds until the next one is looked at."""
+        before, self._seen = self._seen, snapshot.taken_seconds
+        return max(snapshot.taken_seconds - before, 0) if before is not None else 0
 
     def _cannot_know(self, snapshot: Snapshot) -> str | None:
         for source in snapshot.sources:
@@ -205,8 +245,9 @@ class Learned:
     def _note(self, scope: str, why: str) -> Abstention:
         return Abstention(
             scope=scope,
-            reason=f"{self.name} abstains: {why}; {self._baseline.name} is used instead",
-            until_seconds=None,
+            reason=f"{self.name} abstains: {why}; {self._baseline.name} is used instead until "
+            "that ends, asked again every cycle",
+            until_seconds=self._next_look,
         )
 
     def _fall_back(self, base: Forecast, why: str) -> Forecast:
@@ -237,26 +278,50 @@ class Learned:
         moved = np.interp(table.risk_permille, before, after)
         return replace(table, risk_permille=np.floor(moved + 1e-6).astype(np.int32))
 
-    def _node_risk(self, base: RiskTable, snapshot: Snapshot) -> tuple[RiskTable, str]:
+    def _node_risk(
+        self, base: RiskTable, snapshot: Snapshot, elapsed: int
+    ) -> tuple[RiskTable, str, tuple[Attribution, ...]]:
         part = self.artifact.nodes
         if part is None:
-            return self._on_our_scale(base), ""
+            return self._on_our_scale(base), "", ()
         rows = self._history.node_features()
         nodes = snapshot.nodes
         fact = (nodes.ready != 1) | (base.driver == Driver.UNREADY)
         usable = (base.abstains == 0) & ~fact & np.isfinite(rows[:, 0])
+        self._watch_drift("nodes", rows[usable], elapsed)
         odd = usable & part.ranges.outside(rows)
-        table = self._with_risk(base, part, rows, usable & ~odd, _NODE_DRIVERS, snapshot)
+        table, why = self._with_risk(base, part, rows, usable & ~odd, "nodes")
         if not odd.any():
-            return table, ""
+            return table, "", why
         first = int(np.flatnonzero(odd)[0])
-        return table, part.ranges.sentence(part.names, rows[first], str(nodes.names[first]))
+        return table, part.ranges.sentence(part.names, rows[first], str(nodes.names[first])), why
 
-    def _pod_risk(self, base: RiskTable, snapshot: Snapshot) -> tuple[RiskTable, str]:
+    def _pod_risk(self, base: RiskTable, elapsed: int) -> tuple[RiskTable, tuple[Attribution, ...]]:
         part = self.artifact.pods
         rows = self._history.pod_features()
-        usable = (base.abstains == 0) & np.isfinite(rows[:, 0]) & ~part.ranges.outside(rows)
-        return self._with_risk(base, part, rows, usable, _POD_DRIVERS, snapshot), ""
+        usable = (base.abstains == 0) & np.isfinite(rows[:, 0])
+        self._watch_drift("pods", rows[usable], elapsed)
+        return self._with_risk(base, part, rows, usable & ~part.ranges.outside(rows), "pods")
+
+    def _watch_drift(self, scope: str, rows: Matrix, elapsed: int) -> None:
+        if scope in self._drift:
+            self._drift[scope].take(rows, elapsed)
+
+    def _shifts(self) -> tuple[Shift, ...]:
+        """The features that moved most, where they moved enough to be told."""
+        told = []
+        for scope, drift in self._drift.items():
+            index = drift.index()
+            part = self.artifact.nodes if scope == "nodes" else self.artifact.pods
+            if index is None or part is None:
+                continue
+            for column in np.argsort(-index, kind="stable")[:SHIFTS_TOLD].tolist():
+                if index[column] >= SHIFTED:
+                    moved = round(1000 * float(index[column]))
+                    told.append(
+                        Shift(scope=scope, feature=part.names[column], index_thousandths=moved)
+                    )
+        return tuple(told)
 
     def _with_risk(
         self,
@@ -264,9 +329,8 @@ class Learned:
         part: RiskPart,
         rows: Matrix,
         usable: NDArray[np.bool_],
-        drivers: dict[str, Driver],
-        snapshot: Snapshot,
-    ) -> RiskTable:
+        scope: str,
+    ) -> tuple[RiskTable, tuple[Attribution, ...]]:
         """The baseline's table with our risks where we know; elsewhere it stays the baseline's."""
         base = self._on_our_scale(base)
         risk, driver, value = (
@@ -274,26 +338,54 @@ class Learned:
             base.driver.copy(),
             base.driver_value.copy(),
         )
+        why: tuple[Attribution, ...] = ()
         picked = np.flatnonzero(usable)
         if len(picked):
             ours = np.rint(1000 * part.probabilities(rows[picked])).astype(np.int32)
             risk[picked] = ours
-            worst = np.argsort(-ours[:, 1], kind="stable")[:MOST_EXPLAINED]
-            worst = worst[ours[worst, 1] >= EXPLAINED_PERMILLE]
+            told = ours[:, self._told_column]
+            worst = np.argsort(-told, kind="stable")[:MOST_EXPLAINED]
+            worst = worst[told[worst] >= self._explained]
             quiet = np.setdiff1d(picked, picked[worst])
             driver[quiet] = np.where(risk[quiet, -1] < 1, int(Driver.NONE), driver[quiet])
             value[quiet] = np.where(driver[quiet] == int(Driver.NONE), 0, value[quiet])
             if len(worst):
                 chosen = picked[worst]
-                named, numbers = _drivers(part, rows[chosen], drivers)
+                shapley = part.ensemble.contributions(rows[chosen])[:, :-1]
+                named, numbers = _drivers(part, rows[chosen], shapley, _DRIVERS[scope])
                 driver[chosen], value[chosen] = named, numbers
-        return RiskTable(
+                why = _attributions(scope, base.uid[chosen], part.names, rows[chosen], shapley)
+        table = RiskTable(
             uid=base.uid,
             risk_permille=risk,
             driver=driver,
             driver_value=value,
             abstains=base.abstains,
         )
+        return table, why
+
+
+def _attributions(
+    scope: str,
+    uids: NDArray[np.int64],
+    names: tuple[str, ...],
+    rows: Matrix,
+    shapley: NDArray[np.float64],
+) -> tuple[Attribution, ...]:
+    """The features that moved each row most, in integers, because a forecast is on record."""
+    told = []
+    for row, uid in enumerate(uids.tolist()):
+        for column in np.argsort(-np.abs(shapley[row]), kind="stable")[:FEATURES_TOLD].tolist():
+            told.append(
+                Attribution(
+                    scope=scope,
+                    uid=uid,
+                    feature=names[column],
+                    value_thousandths=round(1000 * float(np.nan_to_num(rows[row, column]))),
+                    adds_thousandths=round(1000 * float(shapley[row, column])),
+                )
+            )
+    return tuple(told)
 
 
 _NODE_DRIVERS = {
@@ -312,6 +404,7 @@ _POD_DRIVERS = {
     "job_failure_share": Driver.RESTARTS,
     "job_hours_since_failure": Driver.RESTARTS,
 }
+_DRIVERS = {"nodes": _NODE_DRIVERS, "pods": _POD_DRIVERS}
 # Which feature tells a driver's number, and by what it is multiplied to be in the driver's unit.
 _NUMBERS = {
     Driver.ERRORS: ("errors", 1.0),
@@ -322,10 +415,9 @@ _NUMBERS = {
 
 
 def _drivers(
-    part: RiskPart, rows: Matrix, drivers: dict[str, Driver]
+    part: RiskPart, rows: Matrix, contributions: NDArray[np.float64], drivers: dict[str, Driver]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """The group of features that raised each row most, by exact Shapley values."""
-    contributions = part.ensemble.contributions(rows)[:, :-1]
     groups = sorted(set(drivers.values()))
     members = [[part.names.index(n) for n, d in drivers.items() if d == g] for g in groups]
     by_group = np.stack([contributions[:, m].sum(axis=1) for m in members], axis=1)

@@ -2,7 +2,8 @@
 """Who may propose, and who goes first.
 
 Rank belongs to the registration: whatever a proposal claims about itself, it is heard under the
-rank of the agent that was asked. Third parties register at ``THIRD_PARTY_RANK`` or above.
+rank of the agent that was asked. Third parties register at ``THIRD_PARTY_RANK`` or above, under a
+name of their own: modes, budgets and the right to take back go by name.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pilothouse.domain import Forecast, Proposal, Snapshot
+from pilothouse.errors import NameTaken
 from pilothouse.propose import Proposer
 from pilothouse.propose.admission import Admission
 from pilothouse.propose.efficiency import Efficiency
@@ -27,6 +29,14 @@ class Registration:
     proposer: Proposer
     rank: int
     title: str
+
+    def __post_init__(self) -> None:
+        if self.name == Janitor.name and type(self.proposer) is not Janitor:
+            raise NameTaken(
+                f'The name "{Janitor.name}" belongs to the built-in agent that takes expired '
+                f"actions back, but {type(self.proposer).__name__} registers under it. Give it "
+                "another name."
+            )
 
     @property
     def name(self) -> str:
@@ -52,6 +62,15 @@ class Steward:
 
     def propose(self, snapshot: Snapshot, forecast: Forecast) -> Sequence[Proposal]:
         return ()
+
+
+def refuse_twins(agents: Sequence[Registration]) -> None:
+    """Two agents under one name would share modes and budgets, and nobody could tell them apart."""
+    names = [agent.name for agent in agents]
+    for name in names:
+        if names.count(name) > 1:
+            kinds = ", ".join(type(a.proposer).__name__ for a in agents if a.name == name)
+            raise NameTaken(f'Agents need names of their own, but "{name}" is used by {kinds}.')
 
 
 def default_agents(settings: Settings) -> tuple[Registration, ...]:

@@ -33,6 +33,7 @@ from pilothouse.settings import Settings
 
 HORIZON_SECONDS = 900
 SOON_SECONDS = 300
+HOUR_SECONDS = 3_600
 BRIDGE_SECONDS = 300  # an extra replica of a service that fails by itself
 WISHES = 6  # more in one cycle could not be granted anyway
 CANDIDATES = 4  # nodes and workloads looked at closely
@@ -94,6 +95,7 @@ class _Case:
         self.interpreted = snapshot.interpreted
         declared = snapshot.workloads.replicas_baseline
         self.floor = settings.guard.cpu_floor_share
+        self.longest_hold = settings.guard.ttl_seconds.get(ActionKind.MIGRATE.value, 0)
         self.most_replicas = (declared * settings.guard.replica_factor).astype(np.int64)
 
     # Nodes about to fail.
@@ -124,26 +126,44 @@ class _Case:
     ) -> Proposal:
         table, target = self.forecast.node_risk, self.snapshot.node_ref(row)
         why = self._node_story(row)
+        moved = self._moved_by("nodes", int(table.uid[row]))
         fails = "is failing" if table.driver[row] == Driver.UNREADY else "fails within 15 min"
         payload: dict[str, str | int | float | bool] = {}
         if kind is ActionKind.THROTTLE:
             payload = {"factor": self.settings.throttle_factor}
+        if kind is ActionKind.MIGRATE and self.settings.hold_seconds < self.longest_hold:
+            payload = {"seconds": self.settings.hold_seconds}
         return self.voice.wants(
             kind,
             target,
             score=risk / 1000,
             priority=priority,
             reason=f"{target.short} {fails} with probability {share(risk)} "
-            f"(needs {needs:.2f}){': ' + why if why else ''}",
+            f"(needs {needs:.2f}){self._says(moved)}{': ' + why if why else ''}",
             evidence=(
                 Evidence("risk 15 min", risk / 1000, "", needs),
                 Evidence("errors", float(self.snapshot.nodes.errors_per_minute[row]), "/min"),
                 Evidence("heartbeat lag", float(self.snapshot.nodes.heartbeat_lag_ms[row]), "ms"),
                 Evidence("pods", float(self.snapshot.nodes.pods[row])),
+                *moved,
             ),
             payload=payload,
             otherwise=self._next_best(kind, target.short, needs),
         )
+
+    def _moved_by(self, scope: str, uid: int) -> tuple[Evidence, ...]:
+        """What a learned forecaster says moved this risk; nothing of a transparent one."""
+        return tuple(
+            Evidence(
+                f"{told.feature} {told.value_thousandths / 1000:g} adds",
+                told.adds_thousandths / 1000,
+                "log-odds",
+            )
+            for told in self.forecast.attributed(scope, uid)
+        )
+
+    def _says(self, moved: tuple[Evidence, ...]) -> str:
+        return f", says {self.forecast.forecaster}" if moved else ""
 
     def _next_best(self, kind: ActionKind, name: str, needs: float) -> str:
         follower = {
@@ -210,30 +230,35 @@ class _Case:
         table, target = self.forecast.workload_risk, self.snapshot.workload_ref(row)
         why = _DRIVERS[Driver(int(table.driver[row]))].format(int(table.driver_value[row]))
         needs = self.settings.replicate_risk
-        avoid = self._riskiest_node_of(row)
+        worst = self._riskiest_pod_of(row)
+        avoid = "" if worst is None else self._host_of(worst)
+        moved = () if worst is None else self._moved_by("pods", int(self.snapshot.pods.uid[worst]))
         return self.voice.wants(
             ActionKind.REPLICATE,
             target,
             score=risk / 1000,
             priority=2,
             reason=f"{target.short} loses too many replicas within 5 min with probability "
-            f"{share(risk)} (needs {needs:.2f}){': ' + why if why else ''}",
+            f"{share(risk)} (needs {needs:.2f}){self._says(moved)}{': ' + why if why else ''}",
             evidence=(
                 Evidence("risk 5 min", risk / 1000, "", needs),
                 Evidence("ready replicas", float(self.snapshot.workloads.replicas_ready[row])),
                 Evidence("minimum", float(self.snapshot.workloads.min_available[row])),
+                *moved,
             ),
             payload={"seconds": BRIDGE_SECONDS, **({"avoid": avoid} if avoid else {})},
             otherwise=f"below {needs:.2f} the choice would have been: nothing for {target.short}",
         )
 
-    def _riskiest_node_of(self, row: int) -> str:
+    def _riskiest_pod_of(self, row: int) -> int | None:
         pods = self.population.of_workload(row)
         pods = pods[self.snapshot.pods.node[pods] >= 0]
         if not len(pods):
-            return ""
-        worst = pods[np.argmax(self.forecast.pod_risk.risk_permille[pods, self.column])]
-        return str(self.snapshot.nodes.names[self.snapshot.pods.node[worst]])
+            return None
+        return int(pods[np.argmax(self.forecast.pod_risk.risk_permille[pods, self.column])])
+
+    def _host_of(self, pod: int) -> str:
+        return str(self.snapshot.nodes.names[self.snapshot.pods.node[pod]])
 
     def for_full_pods(self) -> Iterator[Proposal]:
         """A pod that leaked up to its limit and stays there slows its service until somebody
@@ -439,6 +464,19 @@ class _Case:
         return self.voice.wants_nothing(
             target,
             score=worst / 1000,
-            reason=f"highest risk {target.short} {share(worst)} ({known})",
+            reason=f"highest risk {target.short} {share(worst)} ({known}){self._riskiest_pod()}",
             evidence=(Evidence("risk 15 min", worst / 1000, "", needs),),
+        )
+
+    def _riskiest_pod(self) -> str:
+        """What a learned forecaster says about the pod it worries about most."""
+        told = next((a for a in self.forecast.attributions if a.scope == "pods"), None)
+        rows = np.flatnonzero(self.forecast.pod_risk.uid == (-1 if told is None else told.uid))
+        if told is None or not len(rows):
+            return ""
+        risk = int(self.forecast.pod_risk.risk_permille[rows[0], horizon_column(HOUR_SECONDS)])
+        return (
+            f"; {self.snapshot.pod_ref(int(rows[0])).short} fails within 60 min with probability "
+            f"{share(risk)}, says {self.forecast.forecaster}: {told.feature} "
+            f"{told.value_thousandths / 1000:g} adds {told.adds_thousandths / 1000:+g} log-odds"
         )

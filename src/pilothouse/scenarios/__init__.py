@@ -9,7 +9,7 @@ agent or a cycle: it knows the world, not who looks after it.
 
 from __future__ import annotations
 
-from pilothouse.scenarios.library import load, names
+from pilothouse.scenarios.library import FOR_FORECASTS, load, names
 from pilothouse.scenarios.scenario import (
     Batch,
     Exerciser,
@@ -25,6 +25,7 @@ from pilothouse.scenarios.scenario import (
 )
 
 __all__ = [
+    "FOR_FORECASTS",
     "Batch",
     "Exerciser",
     "Faults",

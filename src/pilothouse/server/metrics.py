@@ -7,7 +7,14 @@ several clusters) do not fight over names.
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 
 from pilothouse.server.shapes import CycleView
 
@@ -21,6 +28,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         own = self.registry
+        ProcessCollector(namespace="pilothouse", registry=own)  # memory, processor, open files
         self._cycles = Counter("pilothouse_cycles_total", "Turns of the loop.", registry=own)
         self._decisions = Counter(
             "pilothouse_decisions_total", "Decisions by kind.", ["kind"], registry=own
@@ -43,11 +51,25 @@ class Metrics:
                 ("cluster_unschedulable_pods", "Pods that no node will ever match."),
                 ("cluster_violating_workloads", "Workloads outside their objective."),
                 ("cluster_failed_pods", "Pods that should serve and do not."),
+                ("cluster_nodes", "Nodes."),
+                ("cluster_ready_nodes", "Nodes that report Ready."),
                 ("cluster_modelled_power_watts", "Power draw of the cluster, modelled."),
                 ("halted", "1 while the kill switch is on."),
                 ("checks_warning", "Self-checks that warn."),
             )
         }
+        self._ages = Gauge(
+            "pilothouse_source_age_seconds",
+            "Age of what was read, by source.",
+            ["source"],
+            registry=own,
+        )
+        self._complete = Gauge(
+            "pilothouse_source_complete_ratio",
+            "How much of a source arrived, 0 to 1, by source.",
+            ["source"],
+            registry=own,
+        )
         self._reward = Gauge(
             "pilothouse_reward", "Reward of settled actions by agent.", ["agent"], registry=own
         )
@@ -64,6 +86,9 @@ class Metrics:
         self._seconds.observe(view.cycle_ms / 1000)
         for name, value in _levels(view).items():
             self._gauges[name].set(value)
+        for source in view.cluster.sources:
+            self._ages.labels(source.name).set(source.age_seconds)
+            self._complete.labels(source.name).set(source.completeness_permille / 1000)
         total = view.rewards.total
         self._reward.labels("safety").set(total.safety)
         self._reward.labels("efficiency").set(total.efficiency)
@@ -83,6 +108,8 @@ def _levels(view: CycleView) -> dict[str, float]:
         "cluster_unschedulable_pods": seen.unschedulable,
         "cluster_violating_workloads": seen.violations,
         "cluster_failed_pods": seen.failed_pods,
+        "cluster_nodes": view.cluster.raw.nodes,
+        "cluster_ready_nodes": view.cluster.raw.nodes_ready,
         "cluster_modelled_power_watts": seen.power_watts,
         "halted": int(view.run.halted),
         "checks_warning": sum(not check.ok for check in view.checks),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from pilothouse.errors import InternalError, InvalidSetting, PortInUse
 from pilothouse.server.feed import Feed
@@ -77,7 +78,7 @@ def start(app: FastAPI, host: str, port: int) -> Running:
     return serve(app, reserve(host, port))
 
 
-def serve(app: FastAPI, listener: socket.socket) -> Running:
+def serve(app: Starlette, listener: socket.socket) -> Running:
     """Serve on a reserved socket; returns when requests are answered."""
     address, port = listener.getsockname()[:2]
     server = uvicorn.Server(

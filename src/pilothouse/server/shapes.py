@@ -161,6 +161,7 @@ class DecisionView(Shape, frozen=True, kw_only=True):
     rationale: Annotated[str, _says("Why, in one sentence with the deciding numbers.")]
     margin: Annotated[str, _says("What would have been chosen had that number been lower.")]
     halted: Annotated[bool, _says("The kill switch was on.")]
+    halted_because: Annotated[str, _says("Why it was on; empty where nobody said or it was off.")]
     snapshot_digest: Annotated[str, _says("Digest of the snapshot it was made from.")]
     forecast_digest: Annotated[str, _says("Digest of the forecast it was made from.")]
     proposals_total: Annotated[int, _says("How many proposals there were.")]

@@ -197,6 +197,7 @@ def decision_view(decision: Decision, receipts: Sequence[Receipt]) -> DecisionVi
         rationale=clip(decision.rationale),
         margin=clip(decision.margin),
         halted=decision.halted,
+        halted_because=clip(decision.halted_because),
         snapshot_digest=decision.snapshot_digest,
         forecast_digest=decision.forecast_digest,
         proposals_total=len(pairs),

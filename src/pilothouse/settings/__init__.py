@@ -87,6 +87,9 @@ class SafetySettings:
     """From this risk on the node's pods are moved off it while it still answers."""
     throttle_risk: Share = 0.50
     """From this risk on the largest users of the node are slowed; easily taken back."""
+    hold_seconds: Seconds = 1_800
+    """How long a node that was moved off is kept empty. Only a few nodes may be empty at a time, so
+    a calibrated forecaster, which can be asked again, ships a shorter one."""
     demand_share: Annotated[float, Between(0.1, 2)] = 1.0
     """Share of a workload's or the cluster's capacity that p95 demand may reach before a replica
     or a sleeping node is asked for."""
@@ -342,6 +345,9 @@ class ServeSettings:
     """Loopback only: there is no authentication on reading."""
     port: Annotated[int, Between(0, 65_535)] = 8088
     """0 picks a free one."""
+    metrics_port: Annotated[int, Between(0, 65_535)] = 0
+    """Also answer /metrics, /healthz and /readyz on every address of this machine: figures only,
+    never the page. 0: no, because outside a cluster nobody asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -171,6 +171,7 @@ def erase(s: State, i: I8) -> None:
     s.uid[i] = 0
     s.timer[i] = NEVER
     s.down[i] = 0
+    s.gated[i] = 0
     s.is_batch[i] = 0
     s.work[i] = s.nobody_work
     s.memory_limit[i] = s.memory_alarm[i] = UNLIMITED
@@ -292,16 +293,21 @@ def set_memory_limit(s: State, slots: I8, limit: I4) -> None:
     s.memory_alarm[slots] = limit // 8 * 7
 
 
+def make_room(s: State, count: int) -> None:
+    """Let the pool grow where it has fewer empty slots than this."""
+    free = len(s.uid) - int(s.c_pods.sum())
+    if free < count:
+        s.grow(len(s.uid) + count - free + max(len(s.uid) // 16, 16))
+
+
 def _free_slots(s: State, count: int) -> I8:
-    """Empty slots among the lowest; the pool grows where there are too few.
+    """Empty slots among the lowest.
 
     They are dealt like cards: pods created together lie apart. Sums by workload would otherwise
     add to the same number again and again, and the processor would wait for each.
     """
+    make_room(s, count)
     free: I8 = np.flatnonzero(s.phase == EMPTY)
-    if len(free) < count:
-        s.grow(len(s.uid) + count - len(free) + max(len(s.uid) // 16, 16))
-        free = np.flatnonzero(s.phase == EMPTY)
     if count < DEAL * DEAL:
         return free[:count]
     return np.concatenate([free[first:count:DEAL] for first in range(DEAL)])

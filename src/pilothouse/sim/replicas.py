@@ -150,10 +150,3 @@ def _add_node(s: State, cluster: int, node: int) -> None:
     s.n_uid[node] = s.c_next_node_uid[cluster]
     s.c_next_node_uid[cluster] += 1
     machines.wake(s, np.array([node]))
-
-
-def withdraw(s: State, due: I8) -> None:
-    """Pending pods whose owner lost patience leave; everything they asked for was late."""
-    gone = due[s.phase[due] == PENDING]
-    if len(gone):
-        pods.remove(s, gone)

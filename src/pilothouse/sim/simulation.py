@@ -27,21 +27,20 @@ import msgspec
 import numpy as np
 
 from pilothouse.scenarios import Scenario
-from pilothouse.sim import bill, machines, placement, pods, replicas, usage
+from pilothouse.sim import machines, placement, pods, replicas, usage
 from pilothouse.sim.blueprint import Blueprint, draw
 from pilothouse.sim.randomness import Stream, key_one, keys
 from pilothouse.sim.state import (
     ASLEEP,
     AWAKE,
-    FAILED,
     I8,
     NEVER,
     PENDING,
     SERVICE,
     STARTING,
-    TERMINATING,
     State,
 )
+from pilothouse.sim.tick import Tick, suited
 from pilothouse.sim.timeline import Deck, Event, Exercise, Op, deal
 from pilothouse.sim.trace import Replay, Trace
 
@@ -67,10 +66,12 @@ class Simulation:
         slots: int = 0,
         nodes: int = 0,
         traces: Sequence[Trace | None] = (),
+        tick: Tick | None = None,
     ) -> None:
         """``slots`` and ``nodes`` ask for more room than needed; results do not change.
 
-        A cluster with a trace replays its arrivals instead of drawing them.
+        A cluster with a trace replays its arrivals instead of drawing them. ``tick`` is how a tick
+        is taken where not the suited way; results do not change with it either.
         """
         self.blueprints = tuple(blueprints)
         self.rival_moves: list[RivalMove] = []
@@ -91,13 +92,13 @@ class Simulation:
                 self.state.w_rate[first : first + self.state.workloads] = 0
         self._due = np.array([self._next_due(c) for c in range(len(self.blueprints))])
         self._arriving = np.zeros(self.state.nobody_work, dtype=np.int32)
-        self._buffers = usage.Buffers(len(self.state.uid))
+        self._tick = tick or suited(len(self.blueprints))
         _populate(self.state, self.blueprints)
 
     @classmethod
-    def of(cls, scenario: Scenario, seeds: Sequence[int]) -> Simulation:
+    def of(cls, scenario: Scenario, seeds: Sequence[int], tick: Tick | None = None) -> Simulation:
         """One cluster per seed."""
-        return cls([draw(scenario, seed) for seed in seeds])
+        return cls([draw(scenario, seed) for seed in seeds], tick=tick)
 
     @property
     def tick(self) -> int:
@@ -109,22 +110,11 @@ class Simulation:
         s.tick += 1
         self.rival_moves = []
         self._exercise()
-        machines.advance(s)
-        self._time_comes()
-        usage.offer_load(s)
-        replicas.admit(s, usage.arrivals(s) + self._arriving)
-        if len(self._buffers.demand) != len(s.uid):
-            self._buffers = usage.Buffers(len(s.uid))
-        usage.consume(s, self._buffers)
-        usage.finish_batch(s, self._buffers)
+        self._tick.live(s, self._arriving)
         self._rival()
         replicas.autoscale_pods(s)
         replicas.autoscale_nodes(s)
-        replicas.reconcile(s)
-        machines.drain(s)
-        pods.open_gates(s)
-        placement.schedule(s)
-        bill.settle(s)
+        self._tick.settle(s)
 
     def exercises(self, cluster: int) -> list[Exercise]:
         """What is being exercised now."""
@@ -144,7 +134,7 @@ class Simulation:
         twin._replay = self._replay
         twin._due = self._due.copy()
         twin._arriving = self._arriving.copy()
-        twin._buffers = usage.Buffers(len(self.state.uid))
+        twin._tick = type(self._tick)()
         return twin
 
     def save(self) -> bytes:
@@ -169,7 +159,6 @@ class Simulation:
             self._exercises[cluster] = [x for x in exercises if x.end_tick > now]
         self._deck_numbers = list(numbers)
         self._due = np.array([self._next_due(c) for c in range(len(self.blueprints))])
-        self._buffers = usage.Buffers(len(self.state.uid))
 
     def _next_due(self, cluster: int) -> int:
         events = self._events[cluster]
@@ -217,28 +206,6 @@ class Simulation:
             case Op.FAULT:
                 node = cluster * s.nodes + event.target
                 machines.inflict(s, node, event.value, event.extra, event.more)
-
-    def _time_comes(self) -> None:
-        s = self.state
-        due = np.flatnonzero(s.timer == s.tick)
-        if not len(due):
-            return
-        phase = s.phase[due]
-        starting = due[phase == STARTING]
-        failed = due[phase == FAILED]
-        lost = failed[s.lost[failed] == 1]
-        again = failed[s.lost[failed] == 0]
-        ended = due[phase == TERMINATING]
-        replicas.withdraw(s, due)
-        if len(starting):
-            pods.run(s, starting)
-        if len(again):
-            pods.start(s, again)
-        if len(lost):
-            pods.terminate(s, lost, wanted=True)
-            pods.erase(s, lost)
-        if len(ended):
-            pods.erase(s, ended)
 
     def _rival(self) -> None:
         """Another controller that takes back what is not as its own manifests say."""

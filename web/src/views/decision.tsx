@@ -32,6 +32,12 @@ export function DecisionPanel({ decision }: { decision: DecisionView }) {
       <dl class="sentences">
         <dt>Because</dt>
         <dd data-testid="decision-rationale">{decision.rationale}</dd>
+        {decision.halted && (
+          <>
+            <dt>Halted</dt>
+            <dd data-testid="decision-halted">{decision.halted_because || "by a person, who gave no reason"}</dd>
+          </>
+        )}
         <dt>Margin</dt>
         <dd data-testid="decision-margin">{decision.margin || "–"}</dd>
         <dt>Done</dt>

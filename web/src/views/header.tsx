@@ -19,7 +19,7 @@ export function Header({ cycle, version }: { cycle: CycleView; version: string }
         <Fact name="took" value={millis(cycle.cycle_ms)} />
         <Fact name="journal" value={bytes(cycle.journal_bytes)} />
       </dl>
-      <Modes modes={run.modes} halted={run.halted} />
+      <Modes modes={run.modes} halted={run.halted} because={cycle.decision.halted_because} />
       <Controls />
     </header>
   );
@@ -34,9 +34,16 @@ function Fact({ name, value, testid }: { name: string; value: string; testid?: s
   );
 }
 
-function Modes({ modes, halted }: { modes: CycleView["run"]["modes"]; halted: boolean }) {
+type ModesProps = { modes: CycleView["run"]["modes"]; halted: boolean; because: string };
+
+function Modes({ modes, halted, because }: ModesProps) {
   const special = Object.entries(modes).filter(([, mode]) => mode !== "enforce");
-  if (halted) return <span class="badge bad">halted: nothing acts</span>;
+  if (halted)
+    return (
+      <span class="badge bad" data-testid="halted">
+        halted: nothing acts{because !== "" && ` (${because})`}
+      </span>
+    );
   if (special.length === 0) return <span class="badge dim">all enforce</span>;
   return <span class="badge warn">{special.map(([agent, mode]) => `${agent}: ${mode}`).join(", ")}</span>;
 }

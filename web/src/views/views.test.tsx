@@ -7,6 +7,7 @@ import { ClusterPanel } from "./cluster.tsx";
 import { DecisionPanel } from "./decision.tsx";
 import { EventsPanel } from "./events.tsx";
 import { Flow } from "./flow.tsx";
+import { Header } from "./header.tsx";
 import { ProposalsPanel } from "./proposals.tsx";
 import { StagesPanel } from "./stages.tsx";
 
@@ -24,6 +25,17 @@ describe("views", () => {
     expect(text("decision-id")).toBe("d7");
     expect(text("decision-score")).toBe("0.78");
     expect(text("decision-rationale")).toContain("probability 0.78");
+  });
+
+  it("say why nothing acts while halted, and nothing of it otherwise", () => {
+    const cycle = aCycle(1);
+    const halted = { ...cycle.decision, halted: true, halted_because: "drill" };
+    render(<DecisionPanel decision={halted} />, root);
+    expect(text("decision-halted")).toBe("drill");
+    render(<Header cycle={{ ...cycle, run: { ...cycle.run, halted: true }, decision: halted }} version="1" />, root);
+    expect(text("halted")).toBe("halted: nothing acts (drill)");
+    render(<DecisionPanel decision={cycle.decision} />, root);
+    expect(text("decision-halted")).toBe("");
   });
 
   it("show a refused decision with its reason", () => {

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Will an instance fail soon? Judged on a cell nobody trained on.
 
-Each scored cell is left out once. Which kind of forecaster to use is chosen by leaving out cells
-*inside* the remaining ones, so the left-out cell decides nothing. Rows of one job are many and
-alike, so training counts a job by the root of its rows, and intervals draw whole jobs. Beside the
-honest figure stands a random split of the very same rows: the gap is the price of believing it.
+Each scored cell is left out once. Which forecaster to use (any family, a blend or a static rule) is
+chosen by leaving out cells *inside* the remaining ones, so the left-out cell decides nothing. Every
+baseline may be chosen too: a rule that cannot answer "the simple one" is not a choice. Rows of one
+job are many and alike, so each family also comes with jobs counted by the root of their rows, and
+intervals draw whole jobs. Beside the honest figure stands a random split of the very same rows: the
+gap is the price of believing it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -23,6 +25,7 @@ from pilothouse.errors import TraceUnreadable
 from pilothouse.features.core import CORE
 from pilothouse.learn.dataset import windows
 from pilothouse.learn.evaluate import metrics
+from pilothouse.learn.evaluate.choosing import Choice, Fold, choose, inside, rank
 from pilothouse.learn.evaluate.jobrisk import curves
 from pilothouse.learn.train.boosting import Boost, fit
 from pilothouse.learn.train.logistic import Logistic
@@ -80,8 +83,16 @@ class Case:
         return out
 
 
-class Candidate:
+class Kind(Protocol):
     """A kind of forecaster: fit on some rows, score others."""
+
+    name: str
+
+    def score(self, case: Case, train: Rows, test: Rows) -> Floats: ...
+
+
+class Fitted:
+    """Trees or a line over some columns."""
 
     def __init__(self, name: str, columns: Sequence[str], how: str, *, by_job: bool) -> None:
         self.name, self._columns, self._how, self._by_job = name, tuple(columns), how, by_job
@@ -95,51 +106,63 @@ class Candidate:
         return fit(x[train], case.outcome[train], BOOST, weight=weight).margin(x[test])
 
 
-class Blend:
-    """The mean rank of several candidates: none of them can drag it far."""
+class Rate:
+    """The failure rate of the same user or logical name in other cells."""
 
-    def __init__(self, name: str, parts: Sequence[Candidate]) -> None:
-        self.name, self._parts = name, parts
+    def __init__(self, column: str) -> None:
+        self.name, self._column = f"rate per {column}", column
 
     def score(self, case: Case, train: Rows, test: Rows) -> Floats:
-        ranks = [_rank(part.score(case, train, test)) for part in self._parts]
-        return np.asarray(np.mean(ranks, axis=0))
+        base = float(case.outcome[train].mean())
+        name = case.frame[self._column].fill_null("").to_numpy()
+        table = (
+            pl.DataFrame({"name": name[train], "y": case.outcome[train]})
+            .group_by("name")
+            .agg(pl.col("y").sum().alias("hits"), pl.len().alias("rows"))
+        )
+        rate = {n: (h + 5 * base) / (r + 5) for n, h, r in table.iter_rows()}
+        return np.array([rate.get(n, base) for n in name[test]])
 
 
-def _rank(values: Floats) -> Floats:
-    order = np.argsort(np.argsort(values, kind="stable"), kind="stable")
-    return np.asarray(order / max(len(values) - 1, 1))
+class SoFar:
+    """The share of failures so far, as it stands in the row: nothing is fitted."""
+
+    def __init__(self, whose: str) -> None:
+        self.name, self._column = f"{whose}'s failures so far", f"{whose}_failure_share"
+
+    def score(self, case: Case, train: Rows, test: Rows) -> Floats:
+        return case.frame[self._column].to_numpy().astype(float)[test]
 
 
-def baselines() -> list[Candidate]:
+FAMILIES = {
+    "four static features": STATIC,
+    "usage only": tuple(n for n in CORE if n not in HISTORY),
+    "core": CORE,
+    "all features": (*CORE, *TRACE_ONLY),
+}
+
+
+def baselines() -> list[Kind]:
     """What the forecaster has to beat, trained the way people train them: rows as they come."""
-    return [
-        Candidate("four static features, boosted", STATIC, "trees", by_job=False),
-        Candidate("four static features, logistic", STATIC, "logistic", by_job=False),
-        Candidate("logistic regression, all features", (*CORE, *TRACE_ONLY), "logistic",
-                  by_job=False),
-        Candidate("usage only, logistic", [n for n in CORE if n not in HISTORY], "logistic",
-                  by_job=False),
-        Candidate("usage only, boosted", [n for n in CORE if n not in HISTORY], "trees",
-                  by_job=False),
-    ]  # fmt: skip
+    lines = [Fitted(f"{n}, logistic", c, "logistic", by_job=False) for n, c in FAMILIES.items()]
+    trees = [Fitted(f"{n}, boosted", c, "trees", by_job=False) for n, c in FAMILIES.items()]
+    return [*lines, *trees, Rate("user"), Rate("name"), SoFar("user"), SoFar("job")]
 
 
-def candidates() -> list[Candidate | Blend]:
-    """What may be chosen: static, core, and core with what only a trace has."""
-    wide = (*CORE, *TRACE_ONLY)
-    core_trees = Candidate("core, boosted by job", CORE, "trees", by_job=True)
-    core_line = Candidate("core, logistic by job", CORE, "logistic", by_job=True)
-    wide_trees = Candidate("core and trace-only, boosted by job", wide, "trees", by_job=True)
-    wide_line = Candidate("core and trace-only, logistic by job", wide, "logistic", by_job=True)
+def candidates() -> list[Kind]:
+    """What may be chosen, alone or blended: every baseline, and each family by job."""
     return [
-        Candidate("four static features, boosted by job", STATIC, "trees", by_job=True),
-        core_trees,
-        core_line,
-        wide_trees,
-        wide_line,
-        Blend("blend of core and trace-only", [wide_trees, wide_line]),
+        *baselines(),
+        *(
+            Fitted(f"{name}, {word} by job", columns, how, by_job=True)
+            for name, columns in FAMILIES.items()
+            for how, word in (("logistic", "logistic"), ("trees", "boosted"))
+        ),
     ]
+
+
+Without = frozenset[str]  # cells nobody trained on
+Scores = dict[tuple[Without, str], dict[str, Floats]]  # those, and the cell that was scored
 
 
 def evaluate(
@@ -153,108 +176,51 @@ def evaluate(
             f"{features.name} has {len(cells)} cells with at least {LEAST_POSITIVES} failures from "
             f"{LEAST_JOBS} jobs; leaving one out needs two. Use a split by time for it."
         )
-    kinds = [*candidates()]
-    outer = {c: np.flatnonzero(case.cell != c) for c in cells}
-    scores: dict[str, dict[str, Floats]] = {c: {} for c in cells}
-    inside: dict[str, dict[str, list[float]]] = {c: {} for c in cells}
-    for kind in kinds:
-        for cell in cells:
-            progress(f"{kind.name}, without cell {cell}")
-            scores[cell][kind.name] = kind.score(
-                case, outer[cell], np.flatnonzero(case.cell == cell)
-            )
-        for one, two in combinations(cells, 2):
-            _score_inside(case, kind, one, two, inside)
-    rivals = _rivals(case, cells, outer, progress)
-    return _figures(case, cells, scores, inside, rivals, horizon_seconds)
+    scores = _scores(case, cells, progress)
+    chosen = {cell: choose(_inside(case, cells, cell, scores)) for cell in cells}
+    return _figures(case, cells, scores, chosen, horizon_seconds)
 
 
-def _score_inside(
-    case: Case,
-    kind: Candidate | Blend,
-    one: str,
-    two: str,
-    inside: dict[str, dict[str, list[float]]],
-) -> None:
-    """Without both cells: tested on the one, it informs the choice for the other."""
-    train = np.flatnonzero((case.cell != one) & (case.cell != two))
-    for tested, informs in ((one, two), (two, one)):
-        test = np.flatnonzero(case.cell == tested)
-        value = metrics.average_precision(case.outcome[test], kind.score(case, train, test))
-        inside[informs].setdefault(kind.name, []).append(value)
-
-
-def _rivals(
-    case: Case, cells: list[str], outer: dict[str, Rows], progress: Progress
-) -> dict[str, dict[str, Floats]]:
-    out: dict[str, dict[str, Floats]] = {c: {} for c in cells}
-    for cell in cells:
-        test = np.flatnonzero(case.cell == cell)
-        for kind in baselines():
-            progress(f"baseline {kind.name}, without cell {cell}")
-            out[cell][kind.name] = kind.score(case, outer[cell], test)
-        for name in ("user", "name"):
-            out[cell][f"rate per {name}"] = _rate(case, name, outer[cell], test)
-        for name in ("user_failure_share", "job_failure_share"):
-            known = case.frame[name].to_numpy().astype(float)
-            out[cell][f"{name.split('_')[0]}'s failures so far"] = known[test]
+def _scores(case: Case, cells: list[str], progress: Progress) -> Scores:
+    """Every kind, trained without each cell and without each two."""
+    out: Scores = {}
+    lefts: list[Without] = [frozenset(w) for n in (1, 2) for w in combinations(cells, n)]
+    for kind in candidates():
+        for left in lefts:
+            progress(f"{kind.name}, without cell {' and '.join(sorted(left))}")
+            here = np.isin(case.cell, sorted(left))
+            test = np.flatnonzero(here)
+            score = kind.score(case, np.flatnonzero(~here), test)
+            for cell in left:
+                out.setdefault((left, cell), {})[kind.name] = score[case.cell[test] == cell]
     return out
 
 
-def _rate(case: Case, column: str, train: Rows, test: Rows) -> Floats:
-    """The failure rate of the same user or logical name in other cells."""
-    base = float(case.outcome[train].mean())
-    name = case.frame[column].fill_null("").to_numpy()
-    table = (
-        pl.DataFrame({"name": name[train], "y": case.outcome[train]})
-        .group_by("name")
-        .agg(pl.col("y").sum().alias("hits"), pl.len().alias("rows"))
-    )
-    rate = {n: (h + 5 * base) / (r + 5) for n, h, r in table.iter_rows()}
-    return np.array([rate.get(n, base) for n in name[test]])
+def _inside(case: Case, cells: list[str], left: str, scores: Scores) -> list[Fold]:
+    """Folds that know nothing of the cell left out: each tests another cell, trained on neither."""
+    return [
+        Fold(outcome=case.outcome[case.cell == cell], scores=scores[frozenset((left, cell)), cell])
+        for cell in cells
+        if cell != left
+    ]
 
 
 def _figures(
-    case: Case,
-    cells: list[str],
-    scores: dict[str, dict[str, Floats]],
-    inside: dict[str, dict[str, list[float]]],
-    rivals: dict[str, dict[str, Floats]],
-    horizon: int,
+    case: Case, cells: list[str], scores: Scores, chosen: dict[str, Choice], horizon: int
 ) -> dict[str, Any]:
-    chosen = {c: max(inside[c], key=lambda name: np.mean(inside[c][name])) for c in cells}
-    per_cell: list[dict[str, Any]] = []
-    ours: dict[str, Floats] = {}
-    for cell in cells:
-        test = np.flatnonzero(case.cell == cell)
-        y = case.outcome[test]
-        ours[cell] = scores[cell][chosen[cell]]
-        table = {n: metrics.average_precision(y, s) for n, s in rivals[cell].items()}
-        every = {n: metrics.average_precision(y, s) for n, s in scores[cell].items()}
-        best = max(table, key=lambda n: table[n])
-        gap = _paired(case, test, ours[cell], rivals[cell][best])
-        per_cell.append(
-            {
-                "cell": cell,
-                "rows": len(test),
-                "positives": int(y.sum()),
-                "jobs_failing": len(np.unique(case.job[test][y == 1])),
-                "base_rate": float(y.mean()),
-                "chosen": chosen[cell],
-                "average_precision": metrics.average_precision(y, ours[cell]),
-                "baselines": table,
-                "candidates": every,
-                "best_baseline": best,
-                "gap_interval": gap,
-                "at_budgets": metrics.at_budgets(y, ours[cell]),
-            }
-        )
-    names = list(per_cell[0]["baselines"])
-    means = {n: float(np.mean([c["baselines"][n] for c in per_cell])) for n in names}
+    alone = {cell: scores[frozenset((cell,)), cell] for cell in cells}
+    ours = {cell: chosen[cell].blend(alone[cell]) for cell in cells}
+    rivals = [kind.name for kind in baselines()]
+    per_cell = [
+        _cell(case, cell, chosen[cell], ours[cell], alone[cell], rivals,
+              _inside(case, cells, cell, scores))
+        for cell in cells
+    ]  # fmt: skip
+    means = {n: float(np.mean([c["baselines"][n] for c in per_cell])) for n in rivals}
     base = float(np.mean([c["base_rate"] for c in per_cell]))
     mean = float(np.mean([c["average_precision"] for c in per_cell]))
-    best_name = max(means, key=lambda n: means[n])
-    whole = np.concatenate([_rank(ours[c]) for c in cells])
+    best = max(means, key=lambda n: means[n])
+    whole = np.concatenate([rank(ours[c]) for c in cells])
     truth = np.concatenate([case.outcome[case.cell == c] for c in cells])
     return {
         "track": "instances, one cell left out",
@@ -265,11 +231,49 @@ def _figures(
         "mean_base_rate": base,
         "times_base_rate": mean / base,
         "baseline_means": means,
-        "best_baseline": best_name,
-        "over_best_baseline": mean / means[best_name],
+        "best_baseline": best,
+        "over_best_baseline": mean / means[best],
+        "gap_interval": _paired_mean(case, cells, ours, {c: alone[c][best] for c in cells}),
         "cells": per_cell,
         "random_split_average_precision": _random_split(case),
-        "curves": curves(truth, whole, whole),
+        "curves": {
+            # Ranks are no probabilities: there is no calibration to draw here.
+            "precision_recall": curves(truth, whole, whole)["precision_recall"],
+            "lead_time": _lead_time(case, cells, ours),
+            "drift": _drift(case, cells),
+        },
+    }
+
+
+def _cell(
+    case: Case,
+    cell: str,
+    choice: Choice,
+    ours: Floats,
+    alone: dict[str, Floats],
+    rivals: list[str],
+    folds: list[Fold],
+) -> dict[str, Any]:
+    test = np.flatnonzero(case.cell == cell)
+    y = case.outcome[test]
+    every = {n: metrics.average_precision(y, s) for n, s in alone.items()}
+    table = {n: every[n] for n in rivals}
+    best = max(table, key=lambda n: table[n])
+    return {
+        "cell": cell,
+        "rows": len(test),
+        "positives": int(y.sum()),
+        "jobs_failing": len(np.unique(case.job[test][y == 1])),
+        "base_rate": float(y.mean()),
+        "chosen": choice.sentence,
+        "chosen_inside": choice.inside,
+        "inside": {n: inside(folds, n) for n in alone},
+        "average_precision": metrics.average_precision(y, ours),
+        "baselines": table,
+        "candidates": every,
+        "best_baseline": best,
+        "gap_interval": _paired(case, test, ours, alone[best]),
+        "at_budgets": metrics.at_budgets(y, ours),
     }
 
 
@@ -281,6 +285,67 @@ def _paired(case: Case, test: Rows, ours: Floats, theirs: Floats) -> tuple[float
         return mine - metrics.average_precision(y[drawn], theirs[drawn])
 
     return metrics.bootstrap(case.job[test], gap, resamples=200)
+
+
+def _paired_mean(
+    case: Case, cells: list[str], ours: dict[str, Floats], theirs: dict[str, Floats]
+) -> tuple[float, float]:
+    """95 % interval of the gap of the means; jobs are drawn again inside each cell."""
+    rows = np.concatenate([np.flatnonzero(case.cell == c) for c in cells])
+    mine, other = (np.concatenate([s[c] for c in cells]) for s in (ours, theirs))
+    y, cell = case.outcome[rows], case.cell[rows]
+
+    def gap(drawn: Rows) -> float:
+        out = []
+        for name in cells:
+            part = drawn[cell[drawn] == name]
+            out.append(
+                metrics.average_precision(y[part], mine[part])
+                - metrics.average_precision(y[part], other[part])
+            )
+        return float(np.nanmean(out))
+
+    return metrics.bootstrap(case.job[rows], gap, resamples=200)
+
+
+ALERTS = 0.05  # of the rows of a cell: the budget under which lead time is told
+
+
+def _lead_time(case: Case, cells: list[str], ours: dict[str, Floats]) -> list[list[float]]:
+    """Share of failing instances warned at least so many minutes before, at one alert budget."""
+    horizons = sorted(
+        int(c.removeprefix("label_")) for c in case.frame.columns if c.startswith("label_")
+    )
+    warned: list[NDArray[np.int64]] = []
+    for cell in cells:
+        rows = np.flatnonzero(case.cell == cell)
+        failing = rows[case.outcome[rows] == 1]
+        labels = case.frame[failing].select(f"label_{h}" for h in horizons).to_numpy()
+        # A row that fails within an hour but not within 30 minutes is at least 30 minutes early.
+        early = np.append(-1, np.array([0, *horizons[:-1]]))[1 + np.argmax(labels == 1, axis=1)]
+        limit = np.sort(ours[cell])[-max(int(ALERTS * len(rows)), 1)]
+        early = np.where(ours[cell][case.outcome[rows] == 1] >= limit, early, -1)
+        names = case.frame[failing].select(pl.struct("job", "instance").rank("dense")).to_series()
+        best = np.full(int(names.max() or 0) + 1, -2)
+        np.maximum.at(best, names.to_numpy().astype(np.int64), early)
+        warned.append(best[best > -2])
+    every = np.concatenate(warned)
+    minutes = [0.0, *(h / 60 for h in horizons[:-1])]
+    return [minutes, [float((every >= 60 * m).mean()) for m in minutes]]
+
+
+def _drift(case: Case, cells: list[str]) -> dict[str, float]:
+    """Population stability of each feature between a cell and the others, the mean over cells."""
+    out = {}
+    for name in FAMILIES["all features"]:
+        if name not in case.frame.columns:
+            continue
+        values = case.frame[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+        values = np.nan_to_num(values, nan=-1.0)
+        out[name] = float(
+            np.mean([metrics.psi(values[case.cell != c], values[case.cell == c]) for c in cells])
+        )
+    return dict(sorted(out.items(), key=lambda item: -item[1]))
 
 
 def _others(case: Case, cells: list[str]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pilothouse.home import folder
 from pilothouse.learn import artifacts
-from pilothouse.learn.evaluate import cellrisk, jobrisk, leaks, report
+from pilothouse.learn.evaluate import cellrisk, jobrisk, leaks, noderisk, report
 from pilothouse.learn.evaluate import demand as demand_track
 
 Advance = Callable[[], None]
@@ -48,6 +48,28 @@ def risk(
         inputs=manifest.files,
         settings={"horizon_seconds": horizon_seconds},
         card=card,
+    )
+    return figures, target / "report.html"
+
+
+def nodes(dataset: str, *, progress: Advance) -> tuple[dict[str, Any], Path]:
+    """Machine removals."""
+    source = artifacts.find(dataset, "processed")
+    manifest = artifacts.load(source)
+    figures = noderisk.removals(source)
+    progress()
+    target = folder("reports") / f"nodes-{source.name}"
+    report.write(
+        target,
+        f"Node risk, {source.name}",
+        figures,
+        inputs=manifest.files,
+        settings={},
+        card={
+            "What": "Machines removed within the hour.",
+            "How it was judged": "Split by time with an embargo of one hour, at its own base rate.",
+            "Not for": "Telling a planned removal from a failure: the trace does not say which.",
+        },
     )
     return figures, target / "report.html"
 

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from pilothouse.features.core import CORE
 from pilothouse.learn import artifacts
-from pilothouse.learn.dataset.windows import DatasetSettings, _features_of, _Pasts
+from pilothouse.learn.dataset.pasts import Pasts, event_frames, jobs_of
+from pilothouse.learn.dataset.windows import DatasetSettings, features_of
 from pilothouse.learn.evaluate import metrics
 from pilothouse.learn.evaluate.cellrisk import Case
 from pilothouse.learn.train.boosting import Boost, fit
@@ -111,22 +112,25 @@ def _suspects(
 def _moved(dataset: Path) -> tuple[str, ...]:
     """Features of early windows that change when every later event becomes a failure."""
     manifest = artifacts.load(dataset)
-    past = _Pasts.of(dataset, complete=bool(manifest.facts["complete"]))
+    complete = bool(manifest.facts["complete"])
+    events, jobs = pl.concat(event_frames(dataset)), jobs_of(dataset)
     files = sorted((dataset / "usage").glob("*.parquet"))
     frame = pl.read_parquet(files[0]).head(50_000)
     cut = int(np.median(frame["end_us"].to_numpy()))
     early = frame.filter(pl.col("end_us") <= cut)
     settings = DatasetSettings()
-    before = _features_of(early, past, settings)
+    past = Pasts.from_events([events], jobs, complete=complete)
+    before = features_of(early, events, past, settings)
     later = pl.col("time_us") > cut
-    changed = past.events.with_columns(
+    changed = events.with_columns(
         event=pl.when(later)
         .then(pl.lit("FAIL"))
         .otherwise(pl.col("event").cast(pl.String))
-        .cast(past.events["event"].dtype),
+        .cast(events["event"].dtype),
         cpu_request=pl.when(later).then(9.0).otherwise("cpu_request").cast(pl.Float32),
     )
-    after = _features_of(early, _Pasts.from_events(changed, past.user_of, past.complete), settings)
+    past = Pasts.from_events([changed], jobs, complete=complete)
+    after = features_of(early, changed, past, settings)
     keys = ["cell", "job", "instance", "end_us"]
     both = before.join(after, on=keys, how="inner", suffix="_after")
     moved = []

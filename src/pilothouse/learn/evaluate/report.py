@@ -19,7 +19,9 @@ WIDTH, HEIGHT, EDGE = 360, 240, 36
 STYLE = (
     "body{font:15px/1.45 system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}"
     "table{border-collapse:collapse}td,th{padding:.15rem .7rem;text-align:left;"
-    "border-bottom:1px solid #ddd}td.n{text-align:right;font-variant-numeric:tabular-nums}"
+    "border-bottom:1px solid #ddd;vertical-align:top}"
+    "td.n{text-align:right;font-variant-numeric:tabular-nums}"
+    "details{margin:.4rem 0}summary{cursor:pointer}"
     "svg{margin:.5rem 1rem .5rem 0}.card{background:#f6f6f3;padding:.5rem 1rem}"
 )
 
@@ -53,14 +55,28 @@ def write(
 
 
 def _page(title: str, figures: dict[str, Any], card: dict[str, str]) -> str:
+    """What a reader looks for first: the headline and the curves; the rest folded below."""
     plots = "".join(_plots(figures.get("curves", {})))
     plain = {k: v for k, v in figures.items() if k != "curves"}
+    short = {k: v for k, v in plain.items() if not isinstance(v, (dict, list)) or _is_row(v)}
+    folded = "".join(
+        f"<details><summary>{html.escape(key)}</summary>{_table(value)}</details>"
+        for key, value in plain.items()
+        if key not in short
+    )
     about = "".join(f"<p><b>{html.escape(k)}</b> {html.escape(v)}</p>" for k, v in card.items())
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
         f"<style>{STYLE}</style><h1>{html.escape(title)}</h1><div class=card>{about}</div>"
-        f"<h2>Figures</h2>{_table(plain)}<h2>Curves</h2>{plots or '<p>None.</p>'}</html>\n"
+        f"<h2>Figures</h2>{_table(short)}<h2>Curves</h2>{plots or '<p>None.</p>'}"
+        f"<h2>All figures</h2>{folded or '<p>None.</p>'}</html>\n"
     )
+
+
+def _is_row(value: Any) -> bool:
+    """A few plain values, or a few plain values by name: short enough to be read at once."""
+    inner = list(value.values()) if isinstance(value, dict) else value
+    return len(inner) <= 24 and all(isinstance(v, (int, float, str)) for v in inner)
 
 
 def _table(value: Any) -> str:
@@ -84,13 +100,43 @@ def _plots(curves: dict[str, Any]) -> list[str]:
     titles = {
         "precision_recall": ("Precision over recall", "recall", "precision"),
         "reliability": ("Calibration", "predicted", "observed"),
-        "lead_time": ("Lead time", "minutes before the failure", "share warned"),
+        "lead_time": (
+            "Lead time, 5 % of rows alerted",
+            "minutes before the failure",
+            "share warned",
+        ),
     }
     out = []
-    for name, (x, y) in curves.items():
+    for name, curve in curves.items():
+        if isinstance(curve, dict):
+            out.append(_bars(_BARS.get(name, name), curve))
+            continue
         title, x_name, y_name = titles.get(name, (name, "", ""))
-        out.append(_svg(title, x_name, y_name, x, y, diagonal=name == "reliability"))
+        out.append(_svg(title, x_name, y_name, *curve, diagonal=name == "reliability"))
     return out
+
+
+_BARS = {"drift": "Drift: stability index, 0.25 is a lot"}
+MOST_BARS = 12
+
+
+def _bars(title: str, values: dict[str, float]) -> str:
+    """The largest values as bars, a line each."""
+    shown = sorted(values.items(), key=lambda item: -item[1])[:MOST_BARS]
+    top = max((value for _, value in shown), default=1.0) or 1.0
+    height = 28 + 18 * len(shown)
+    rows = "".join(
+        f'<text x="200" y="{40 + 18 * line}" text-anchor="end" font-size="12">'
+        f"{html.escape(name)}</text>"
+        f'<rect x="206" y="{29 + 18 * line}" width="{220 * max(value, 0) / top:.1f}" height="13" '
+        f'fill="#1a6"/><text x="{212 + 220 * max(value, 0) / top:.1f}" y="{40 + 18 * line}" '
+        f'font-size="11">{value:.3g}</text>'
+        for line, (name, value) in enumerate(shown)
+    )
+    return (
+        f'<svg width="500" height="{height + 12}" role="img" aria-label="{html.escape(title)}">'
+        f'<text x="0" y="16" font-weight="bold">{html.escape(title)}</text>{rows}</svg>'
+    )
 
 
 def _svg(

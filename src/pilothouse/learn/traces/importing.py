@@ -90,6 +90,8 @@ def _import_shard(reader: Reader, shard: Shard, target: Path, bad_rows: float) -
     known = _known(record, source, target)
     if known is not None:
         return known
+    # From the first new part on the folder is neither the old dataset nor the new one.
+    (target / artifacts.MANIFEST).unlink(missing_ok=True)
     books = Accountant(reader.name, shard.path, limit=bad_rows)
     rows: Counter[str] = Counter()
     parts: list[str] = []
@@ -130,12 +132,13 @@ def _write_part(path: Path, frame: pl.DataFrame) -> None:
 def _sweep(target: Path, done: list[ShardDone]) -> None:
     """Parts of files that are no longer part of the source would be read with the others."""
     wanted = {part for shard in done for part in shard.parts}
+    wanted |= {f"{DONE}/{shard.source.sha256[:16]}.json" for shard in done}
+    (target / artifacts.MANIFEST).unlink(missing_ok=True)
     for path in target.rglob("*"):
         relative = str(path.relative_to(target))
-        stray = path.suffix in (".parquet", ".partial") and relative not in wanted
+        stray = path.suffix in (".parquet", ".partial", ".json") and relative not in wanted
         if path.is_file() and stray:
             path.unlink()
-    (target / artifacts.MANIFEST).unlink(missing_ok=True)
 
 
 def _finish(reader: Reader, target: Path, done: list[ShardDone], bad_rows: float) -> Manifest:

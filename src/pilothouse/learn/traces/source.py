@@ -88,6 +88,8 @@ def csv_batches(path: Path, columns: Sequence[str], *, header: bool) -> Iterator
     try:
         if path.stat().st_size == 0:
             return
+        _refuse_gigantic_lines(path)
+        _refuse_another_layout(path, columns)
         frame = pl.read_csv(
             path,
             has_header=False,
@@ -126,6 +128,31 @@ def lines(path: Path, books: Accountant) -> Iterator[tuple[int, bytes]]:
                     yield number, line
     except (OSError, EOFError) as error:
         raise TraceUnreadable(f"{path} cannot be read to its end: {_first(error)}.") from error
+
+
+def _refuse_gigantic_lines(path: Path) -> None:
+    """A line that long would be held several times over; it is found without being held at all."""
+    # A line of more than two blocks covers one whole block, which then has no line break in it.
+    block_bytes, row = LONGEST_LINE // 2, 1
+    with _open(path) as file:
+        while block := file.read(block_bytes):
+            breaks = block.count(b"\n")
+            if not breaks and len(block) == block_bytes:
+                raise TraceUnreadable(
+                    f"Row {row} of {path} has no end within {block_bytes >> 10} KiB, so it is no "
+                    "row of a trace. Check that the file is what the reader expects."
+                )
+            row += breaks
+
+
+def _refuse_another_layout(path: Path, columns: Sequence[str]) -> None:
+    with _open(path) as file:
+        given = file.readline(LONGEST_LINE).count(b",") + 1
+    if given < len(columns):
+        raise TraceUnreadable(
+            f"Row 1 of {path} has {given} columns, but this table has {len(columns)}: "
+            f"{', '.join(columns)}. Check that the file belongs to this reader."
+        )
 
 
 def _open(path: Path) -> IO[bytes]:

@@ -19,6 +19,7 @@ from pilothouse.predict.trees import Ensemble
 
 Matrix = NDArray[np.float32]
 Vector = NDArray[np.generic]
+MANY_ROWS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,8 @@ def fit(
         "colsample_bytree": boost.columns,
         "min_child_weight": boost.least_weight,
         "max_bin": boost.bins,
-        "nthread": boost.threads,
+        # Threads that wait for each other cost more than a small fit; the trees are the same.
+        "nthread": boost.threads if len(rows) >= MANY_ROWS else 1,
         "seed": boost.seed,
         "tree_method": "hist",
     }

@@ -22,9 +22,11 @@ from pilothouse.learn.dataset import windows
 from pilothouse.learn.train import simulated
 from pilothouse.learn.train.boosting import fit
 from pilothouse.predict.calibration import Calibration, isotonic
+from pilothouse.predict.drift import Bins
 from pilothouse.predict.learned import RiskArtifact, RiskPart
 
 FILE = "forecaster.json"
+MISS_OVER_REPLICA = 19.0  # a replica for five minutes is cheap against a failure nobody bridged
 
 
 def train_risk(
@@ -131,7 +133,8 @@ def on_trace(features: Path, *, name: str) -> RiskArtifact:
         calibration=Calibration(
             margins=tuple(p[0] for p in points), probabilities=tuple(p[1] for p in points)
         ),
-        ranges=Range.of(x),
+        ranges=Range.of(x, CORE),
+        bins=Bins.of(x[train]),
     )
     return RiskArtifact(
         name=name,
@@ -139,13 +142,27 @@ def on_trace(features: Path, *, name: str) -> RiskArtifact:
         nodes=None,
         familiarity=None,
         window_seconds=300,
-        thresholds={},
+        thresholds=_bridging(MISS_OVER_REPLICA),
         card={
             "trained_on": {"dataset": features.name, "rows": len(train)},
             "command": f"pilothouse train risk --dataset {features.name}",
             "pods": {"base_rate": round(float(y[train].mean()), 5)},
         },
     )
+
+
+def _bridging(miss_over_replica: float) -> dict[str, float]:
+    """Failures of a trace's pods are rare, so no calibrated risk of theirs comes near a half.
+
+    A replica that bridges a restart is asked for where a miss costs what a needless one does. The
+    other two follow below it: nodes are the baseline's, whose risks are moved onto this scale.
+    """
+    level = 1 / (1 + miss_over_replica)
+    return {
+        "replicate_risk": round(level, 4),
+        "migrate_risk": round(0.8 * level, 4),
+        "throttle_risk": round(0.6 * level, 4),
+    }
 
 
 def train_demand(

@@ -36,8 +36,7 @@ class Logistic:
         ridge: float = 10.0,
     ) -> Logistic:
         x = squash(rows)
-        mean, scale = np.nanmean(x, axis=0), np.nanstd(x, axis=0) + 1e-9
-        mean = np.nan_to_num(mean)
+        mean, scale = _moments(x)
         x = np.append(_standard(x, mean, scale), np.ones((len(x), 1)), axis=1)
         y = np.asarray(outcome, float)
         w = np.ones(len(y)) if weight is None else np.asarray(weight, float)
@@ -48,6 +47,15 @@ class Logistic:
     def margin(self, rows: Matrix) -> Floats:
         x = _standard(squash(rows), self.mean, self.scale)
         return np.asarray(x @ self.weights[:-1] + self.weights[-1])
+
+
+def _moments(x: Floats) -> tuple[Floats, Floats]:
+    """Mean and spread of what is known; a column nobody knows is 0 everywhere."""
+    known = np.isfinite(x)
+    count = np.maximum(known.sum(axis=0), 1)
+    mean = np.where(known, x, 0.0).sum(axis=0) / count
+    off = np.where(known, x - mean, 0.0)
+    return mean, np.sqrt((off * off).sum(axis=0) / count) + 1e-9
 
 
 def squash(rows: Matrix) -> Floats:

@@ -2,14 +2,16 @@
 """Tune what is really used: the trees of a forecaster, or the thresholds the agents act on.
 
 A study lives in one SQLite file and is taken up again where it stopped; optuna-dashboard can open
-it. Each objective is a plain function of parameters and seed, so a trial gives the same score
-wherever it runs. Agents are tuned on some simulator seeds and reported on others.
+it. A trial is judged in stages (folds of jobs, horizons, simulator seeds) and its score is their
+mean; one that is below the median of earlier trials after a stage is pruned. Each objective is a
+plain function of parameters and seed, so a trial gives the same score wherever it runs. Agents are
+tuned on some simulator seeds and reported on others.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,11 @@ from pilothouse.learn.train.boosting import Boost, fit
 from pilothouse.settings import Settings
 
 Parameters = dict[str, float]
-Objective = Callable[[Parameters], float]
+Objective = Callable[[Parameters], Iterator[float]]  # a figure per stage; the score is their mean
 TUNING_SEEDS, REPORT_SEEDS = (300, 301, 302), (400, 401, 402)
 CYCLES = 160
+FOLDS = ((0, 1, 2), (3, 4, 5), (6, 7))  # of ten turns of jobs; the last two are never looked at
+PATIENT_TRIALS = 4  # before anything is pruned
 
 
 def boost_space(trial: optuna.Trial) -> Parameters:
@@ -67,37 +71,39 @@ def risk_objective(dataset: str) -> Objective:
     x = case.columns(CORE)
     _, member = np.unique(case.job, return_inverse=True)
     turn = np.random.default_rng(7).integers(0, 10, member.max() + 1)[member]
-    train, held = np.flatnonzero(turn < 6), np.flatnonzero((turn >= 6) & (turn < 8))
 
-    def objective(parameters: Parameters) -> float:
-        weight = case.job_weight(train)
-        made = fit(x[train], case.outcome[train], boosted(parameters), weight=weight)
-        value = metrics.average_precision(case.outcome[held], made.margin(x[held]))
-        return 0.0 if np.isnan(value) else value  # no failure was set aside: nothing to rank
+    def objective(parameters: Parameters) -> Iterator[float]:
+        for fold in FOLDS:
+            inside = np.isin(turn, fold)
+            train, held = np.flatnonzero(~inside & (turn < 8)), np.flatnonzero(inside)
+            weight = case.job_weight(train)
+            made = fit(x[train], case.outcome[train], boosted(parameters), weight=weight)
+            value = metrics.average_precision(case.outcome[held], made.margin(x[held]))
+            yield 0.0 if np.isnan(value) else value  # no failure in this fold: nothing to rank
 
     return objective
 
 
 def demand_objective(dataset: str) -> Objective:
-    """Negative pinball loss of p95, half an hour ahead, on the stopping part."""
+    """Negative pinball loss of p95 on the stopping part, a horizon after the other."""
     from pilothouse.learn.evaluate import demand, metrics
 
     series = demand.Series.of(artifacts.find(dataset, "processed"))
     machines, slots = series.mean.shape
     every = np.arange(machines)
     gap = max(demand.HORIZON_STEPS)
-    train = demand._rows(
-        series, demand.Points.grid(every, demand.HISTORY_STEPS, int(slots * 0.5) - gap, 12), 6
-    )
-    held = demand._rows(
-        series, demand.Points.grid(every, int(slots * 0.5), int(slots * 0.6) - gap, 12), 6
-    )
+    half, later = int(slots * 0.5), int(slots * 0.6)
+    known = demand.Points.grid(every, demand.HISTORY_STEPS, half - gap, 12)
+    held_out = demand.Points.grid(every, half, later - gap, 12)
 
-    def objective(parameters: Parameters) -> float:
-        target = np.asarray(train[2] / train[1] - train[0][:, 0], np.float32)
-        made = fit(train[0], target, boosted(parameters), quantile=0.95)
-        forecast = demand._forecast(made, held[0], held[1], 0.0)
-        return -metrics.pinball(held[2], forecast, 0.95)
+    def objective(parameters: Parameters) -> Iterator[float]:
+        for steps in demand.HORIZON_STEPS:
+            train = demand._rows(series, known, steps)
+            held = demand._rows(series, held_out, steps)
+            target = np.asarray(train[2] / train[1] - train[0][:, 0], np.float32)
+            made = fit(train[0], target, boosted(parameters), quantile=0.95)
+            forecast = demand._forecast(made, held[0], held[1], 0.0)
+            yield -metrics.pinball(held[2], forecast, 0.95)
 
     return objective
 
@@ -105,8 +111,9 @@ def demand_objective(dataset: str) -> Objective:
 def agents_objective(scenario: str, seeds: tuple[int, ...] = TUNING_SEEDS) -> Objective:
     """Minus what the cluster suffered: failed pods count most, then objectives, then energy."""
 
-    def objective(parameters: Parameters) -> float:
-        return -float(np.mean([cost(parameters, scenario, seed) for seed in seeds]))
+    def objective(parameters: Parameters) -> Iterator[float]:
+        for seed in seeds:
+            yield -cost(parameters, scenario, seed)
 
     return objective
 
@@ -149,16 +156,18 @@ def tune(
         storage=f"sqlite:///{path}",
         direction="maximize",
         sampler=samplers[sampler](),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=PATIENT_TRIALS),
         load_if_exists=True,
     )
-    done = len([t for t in study.trials if t.state == optuna.trial.TrialState.COMPLETE])
-    score = _spread(objective, ray)
+    done = _finished(study)
+    score = _here(objective) if ray is None else _on_ray(objective, ray)
     batch = 4 if ray else 1
     while done < trials:
         asked = [study.ask() for _ in range(min(batch, trials - done))]
         chosen = [space(trial) for trial in asked]
-        for trial, value in zip(asked, score(chosen), strict=True):
-            study.tell(trial, value)
+        for trial, value in zip(asked, score(asked, chosen), strict=True):
+            pruned = optuna.trial.TrialState.PRUNED if value is None else None
+            study.tell(trial, value, state=pruned)
             progress()
         done += len(asked)
     best = study.best_trial
@@ -166,9 +175,10 @@ def tune(
         "what": what,
         "study": str(path),
         "trials": done,
+        "pruned": len([t for t in study.trials if t.state == optuna.trial.TrialState.PRUNED]),
         "best_score": best.value,
         "best": dict(best.params),
-        "scores": [t.value for t in study.trials if t.value is not None],
+        "scores": [t.value for t in study.trials if t.state == optuna.trial.TrialState.COMPLETE],
     }
     if what == "agents":
         out["other_seeds"] = _report_agents(dict(best.params), scenario)
@@ -189,18 +199,39 @@ def _problem(
     raise UnknownName.among("subject to tune", what, ("risk", "demand", "agents"))
 
 
-def _spread(objective: Objective, ray: str | None) -> Callable[[list[Parameters]], list[float]]:
-    """Here, one after the other; or on a Ray cluster, side by side. The scores are the same."""
-    if ray is None:
-        return lambda chosen: [objective(p) for p in chosen]
+def _finished(study: optuna.Study) -> int:
+    """Trials with a verdict; one that was killed on the way is simply not counted."""
+    over = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
+    return len([t for t in study.trials if t.state in over])
+
+
+Score = Callable[[Sequence[optuna.Trial], Sequence[Parameters]], list[float | None]]
+
+
+def _here(objective: Objective) -> Score:
+    """One after the other; None for a trial that was pruned."""
+
+    def one(trial: optuna.Trial, parameters: Parameters) -> float | None:
+        values: list[float] = []
+        for value in objective(parameters):
+            values.append(value)
+            trial.report(float(np.mean(values)), len(values))
+            if trial.should_prune():
+                return None
+        return float(np.mean(values))
+
+    return lambda trials, chosen: [one(t, p) for t, p in zip(trials, chosen, strict=True)]
+
+
+def _on_ray(objective: Objective, address: str) -> Score:
+    """Side by side on a Ray cluster; nothing is pruned there and the scores are the same."""
     from pilothouse.learn.extras import need
 
     need("ray")
     cluster = importlib.import_module("ray")
-
-    cluster.init(address=ray, ignore_reinit_error=True, log_to_driver=False)
-    remote = cluster.remote(objective)
-    return lambda chosen: list(cluster.get([remote.remote(p) for p in chosen]))
+    cluster.init(address=address, ignore_reinit_error=True, log_to_driver=False)
+    remote = cluster.remote(lambda parameters: float(np.mean(list(objective(parameters)))))
+    return lambda trials, chosen: list(cluster.get([remote.remote(p) for p in chosen]))
 
 
 def _report_agents(best: Parameters, scenario: str) -> dict[str, float]:

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes ``deploy/manifests`` from the chart, so that there is one source of both.
+
+    python -m deploy.render [--check] [--helm COMMAND]
+
+Two files, because the roles alone are what a person needs who runs the loop from a laptop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from pilothouse.home import home
+
+HERE = Path(__file__).parent
+CHART = HERE / "charts" / "pilothouse"
+ROLES = HERE / "manifests" / "observer-rbac.yaml"
+REST = HERE / "manifests" / "observer.yaml"
+KUBERNETES_VERSION = "1.36"
+HEADER = """# SPDX-License-Identifier: Apache-2.0
+# Written by `make manifests` from deploy/charts/pilothouse. Do not edit: change the chart.
+"""
+WHO = frozenset(
+    {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+)
+
+
+def render(helm: str, *values: str) -> str:
+    """The chart as ``helm template`` gives it."""
+    command = [helm, "template", "pilothouse", str(CHART), "--namespace", "pilothouse-system"]
+    command += ["--kube-version", KUBERNETES_VERSION]  # a helm of one's own build knows no release
+    for value in values:
+        command += ["--set", value]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def manifests(helm: str) -> dict[Path, str]:
+    """What the two files should hold."""
+    documents = []
+    for text in render(helm, "namespace.create=true").split("\n---\n"):
+        kept = [line for line in text.splitlines() if not line.startswith(("# Source:", "---"))]
+        if any(line.strip() and not line.startswith("#") for line in kept):
+            documents.append("\n".join(kept).strip() + "\n")
+    # Helm orders by kind; the namespace comes first by itself.
+    who = [d for d in documents if yaml.safe_load(d)["kind"] in WHO]
+    rest = [d for d in documents if yaml.safe_load(d)["kind"] not in WHO]
+    return {ROLES: HEADER + "---\n".join(who), REST: HEADER + "---\n".join(rest)}
+
+
+def found_helm() -> str | None:
+    """The machine's, else the one that was built beside the lab."""
+    built = home() / "lab" / "bin" / "helm"
+    return shutil.which("helm") or (str(built) if built.exists() else None)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="only say whether they are fresh")
+    parser.add_argument("--helm", default=found_helm(), help="the helm command")
+    arguments = parser.parse_args()
+    if arguments.helm is None:
+        print("There is no helm. Build it: pilothouse lab build --helm.", file=sys.stderr)
+        return 1
+    wanted = manifests(arguments.helm)
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    if arguments.check:
+        for path in stale:
+            print(f"{path} is not what the chart says. Run: make manifests", file=sys.stderr)
+        return 1 if stale else 0
+    for path, text in wanted.items():
+        path.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

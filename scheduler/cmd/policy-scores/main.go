@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command policy-scores runs a policy over clusters given as plain columns, so that tests can hold
+// this implementation against the others: policy-scores CARD WEIGHTS < clusters > values.
+//
+// A cluster is a little-endian uint32 (nodes), four float64 of the pod (CPU, memory, soft and hard
+// limit) and ten float64 per node, in the order of policy.Node; what comes out is one float32 per node.
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"pilothouse.dev/scheduler/policy"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "policy-scores:", err)
+		os.Exit(1)
+	}
+}
+
+func run(arguments []string, in io.Reader, out io.Writer) error {
+	if len(arguments) != 2 {
+		return errors.New("give a card and its weights")
+	}
+	card, err := os.ReadFile(arguments[0])
+	if err != nil {
+		return err
+	}
+	weights, err := os.ReadFile(arguments[1])
+	if err != nil {
+		return err
+	}
+	network, err := policy.Read(card, weights)
+	if err != nil {
+		return err
+	}
+	reader, writer := bufio.NewReader(in), bufio.NewWriter(out)
+	cluster := policy.NewCluster(network)
+	for {
+		var count uint32
+		if err := binary.Read(reader, binary.LittleEndian, &count); errors.Is(err, io.EOF) {
+			return writer.Flush()
+		} else if err != nil {
+			return err
+		}
+		if err := scoreOne(cluster, int(count), reader, writer); err != nil {
+			return err
+		}
+	}
+}
+
+func scoreOne(cluster *policy.Cluster, count int, in io.Reader, out io.Writer) error {
+	values := make([]float64, 4+10*count)
+	if err := binary.Read(in, binary.LittleEndian, values); err != nil {
+		return err
+	}
+	pod := policy.Pod{CPURequest: values[0], MemoryRequest: values[1], SoftLimitMS: values[2], HardLimitMS: values[3]}
+	nodes, wanted := make([]policy.Node, count), make([]bool, count)
+	largestCPU, largestMemory := 0.0, 0.0
+	cluster.Resize(count)
+	for i := range nodes {
+		v := values[4+10*i:]
+		nodes[i] = policy.Node{
+			Pods: v[0], PodCapacity: v[1], CPURequested: v[2], CPUAllocatable: v[3],
+			MemoryRequested: v[4], MemoryAllocatable: v[5], Active: v[6] != 0,
+			LatencyMS: v[7], IdlePowerShare: v[8], Feasible: v[9] != 0,
+		}
+		largestCPU = max(largestCPU, nodes[i].CPUAllocatable)
+		largestMemory = max(largestMemory, nodes[i].MemoryAllocatable)
+		wanted[i] = true
+		cluster.Mark(i)
+	}
+	ask := policy.NewAsk(pod, largestCPU, largestMemory)
+	return binary.Write(out, binary.LittleEndian, cluster.Score(&ask, nodes, wanted))
+}

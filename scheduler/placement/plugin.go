@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package placement is the scheduler plugin PilothousePlacement: it scores nodes with a trained
+// policy, in the scheduler's own process.
+//
+// A scheduling cycle never waits for anything: the policy, latencies and published suggestions
+// come from a table that a background refresher keeps, and records of placements leave through a
+// bounded queue. When the table is stale, missing or switched off, or when anything panics, the
+// plugin skips and the other plugins decide; in a profile without others a fallback scores.
+package placement
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// Name is what profiles call the plugin.
+const Name = "PilothousePlacement"
+
+const stateKey = fwk.StateKey(Name)
+
+// Paths a placement can take, as records and metrics name them.
+const (
+	pathScored     = "scored"
+	pathOverridden = "overridden" // by a suggestion published for this very pod
+	pathFallback   = "fallback"
+	pathSkipped    = "skipped"
+	pathSingle     = "single"    // only one node was feasible: nobody scored
+	pathHint       = "hint"      // the scheduler used its own result for an equal pod
+	pathNominated  = "nominated" // preemption had made room there
+)
+
+// Placement is the plugin; one per profile.
+type Placement struct {
+	args      *Args
+	handle    fwk.Handle
+	refresher *refresher
+	traffic   *traffic
+	recorder  *recorder
+	rejected  *rejected
+	rows      *rows // only touched within scheduling cycles, which come one after the other
+	serial    uint64
+	latest    atomic.Pointer[v1.Pod] // the pod that was scored last
+}
+
+var (
+	_ fwk.PreScorePlugin    = (*Placement)(nil)
+	_ fwk.ScorePlugin       = (*Placement)(nil)
+	_ fwk.PreFilterPlugin   = (*Placement)(nil)
+	_ fwk.FilterPlugin      = (*Placement)(nil)
+	_ fwk.EnqueueExtensions = (*Placement)(nil)
+	_ fwk.ReservePlugin     = (*Placement)(nil)
+	_ fwk.PostBindPlugin    = (*Placement)(nil)
+	_ fwk.SignPlugin        = (*Placement)(nil)
+)
+
+// cycle is what the plugin remembers of one pod's scheduling cycle.
+type cycle struct {
+	path, why  string
+	serial     uint64
+	wish       wish
+	suggestion suggestion
+	table      *table
+	took       time.Duration
+	record     *Record
+}
+
+// Clone implements fwk.StateData; a cycle is not changed by simulated additions and removals.
+func (c *cycle) Clone() fwk.StateData { return c }
+
+// New makes the plugin and starts what runs beside the scheduling cycles; all of it ends with ctx.
+func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+	args, err := ReadArgs(given)
+	if err != nil {
+		return nil, err
+	}
+	registerMetrics()
+	p := &Placement{args: args, handle: handle, rows: newRows(args.UncountedNamespaces)}
+	p.rejected = newRejected(handle)
+	p.recorder = newRecorder(args)
+	if args.Mode != Off {
+		p.refresher = newRefresher(args, p.rejected.retry)
+		go p.refresher.run(ctx)
+		go p.recorder.run(ctx)
+	}
+	if args.Fallback == NetworkTraffic {
+		p.traffic = newTraffic(args)
+		go p.traffic.run(ctx)
+	}
+	klog.FromContext(ctx).Info("Placement plugin ready", "profile", handle.ProfileName(), "mode", args.Mode,
+		"scorer", args.ScorerAddress, "fallback", args.Fallback)
+	return p, nil
+}
+
+// Name implements fwk.Plugin.
+func (p *Placement) Name() string { return Name }
+
+// recovered turns a panic into a count and a line in the log. Deferred, and only deferred.
+func recovered(where string) {
+	if caught := recover(); caught != nil {
+		note(where, caught)
+	}
+}
+
+func note(where string, caught any) {
+	panics.WithLabelValues(where).Inc()
+	klog.Background().Error(fmt.Errorf("%v", caught), "Recovered from a panic in the placement plugin", "where", where)
+}
+
+// PreScore works out the scores of all candidates at once.
+func (p *Placement) PreScore(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (status *fwk.Status) {
+	started := time.Now()
+	p.serial++
+	c := &cycle{serial: p.serial}
+	defer func() {
+		if caught := recover(); caught != nil {
+			note("prescore", caught)
+			p.rows = newRows(p.args.UncountedNamespaces) // whatever it was halfway through is gone
+			status = p.skip(c, "panic")
+		}
+		c.took = time.Since(started)
+		path := c.path
+		if c.why != "" {
+			path += ": " + c.why
+		}
+		cycles.WithLabelValues(path).Inc()
+		forward.WithLabelValues(c.path).Observe(c.took.Seconds())
+		state.Write(stateKey, c)
+	}()
+	return p.preScore(c, pod, nodes, started)
+}
+
+func (p *Placement) preScore(c *cycle, pod *v1.Pod, nodes []fwk.NodeInfo, now time.Time) *fwk.Status {
+	if p.args.Mode == Off {
+		return p.skip(c, "off")
+	}
+	t := p.refresher.current.Load()
+	if t == nil {
+		return p.skip(c, "no table")
+	}
+	if !t.isFresh(now) {
+		return p.skip(c, "stale table")
+	}
+	tableAge.Set(now.Sub(t.fetched).Seconds())
+	c.table, c.wish = t, wishOf(pod)
+	list, err := p.handle.SnapshotSharedLister().NodeInfos().List()
+	if err != nil {
+		return p.skip(c, "no snapshot")
+	}
+	if err := p.rows.score(list, nodes, t, c.wish); err != nil {
+		return p.skip(c, "unknown candidate")
+	}
+	if !p.rows.choice.Usable {
+		return p.skip(c, "scores that are no numbers")
+	}
+	p.latest.Store(pod)
+	if p.args.Mode == Shadow {
+		return p.skip(c, "shadow")
+	}
+	c.path = pathScored
+	if given, has := t.suggestionFor(string(pod.UID), now); has {
+		c.path, c.suggestion = pathOverridden, given
+	}
+	return nil
+}
+
+// skip leaves the choice to the others, or scores by the fallback where there are none. A shadow
+// with a fallback would decide after all, so it never uses one.
+func (p *Placement) skip(c *cycle, why string) *fwk.Status {
+	c.path, c.why = pathSkipped, why
+	if p.args.Fallback != NoFallback && p.args.Mode != Shadow {
+		c.path = pathFallback
+		return nil
+	}
+	return fwk.NewStatus(fwk.Skip)
+}
+
+// Score looks up what PreScore worked out.
+func (p *Placement) Score(_ context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) (score int64, status *fwk.Status) {
+	defer recovered("score")
+	c := readCycle(state)
+	switch {
+	case c == nil:
+		return 0, nil
+	case c.path == pathFallback:
+		return p.fallback(pod, info), nil
+	case c.path == pathOverridden:
+		return c.suggestion.scores[info.Node().Name], nil
+	case c.path == pathScored && c.serial == p.serial:
+		return p.rows.scoreOf(info), nil
+	}
+	return 0, nil
+}
+
+// ScoreExtensions implements fwk.ScorePlugin; scores are between 0 and 100 already.
+func (p *Placement) ScoreExtensions() fwk.ScoreExtensions { return nil }
+
+func readCycle(state fwk.CycleState) *cycle {
+	data, err := state.Read(stateKey)
+	if err != nil {
+		return nil
+	}
+	c, _ := data.(*cycle)
+	return c
+}
+
+// fallback scores where nothing else does.
+func (p *Placement) fallback(pod *v1.Pod, info fwk.NodeInfo) int64 {
+	if p.traffic != nil {
+		if score, known := p.traffic.score(info.Node()); known {
+			return score
+		}
+	}
+	return leastAllocated(wishOf(pod), info)
+}
+
+// SignPod says what of a pod the scores depend on, so that the scheduler may use one result for
+// several equal pods. A pod with a suggestion of its own is like no other.
+func (p *Placement) SignPod(_ context.Context, pod *v1.Pod) (fragments []fwk.SignFragment, status *fwk.Status) {
+	defer recovered("sign")
+	if p.args.Mode == Off {
+		return nil, nil
+	}
+	if t := p.refresher.current.Load(); t != nil {
+		if _, has := t.suggestions[string(pod.UID)]; has {
+			return nil, fwk.NewStatus(fwk.Unschedulable, "a suggestion was published for this pod")
+		}
+	}
+	w := wishOf(pod)
+	value := fmt.Sprintf("%g %g %g %g %s", w.CPURequest, w.MemoryRequest, w.SoftLimitMS, w.HardLimitMS, w.user)
+	return []fwk.SignFragment{{Key: prefix + "placement()", Value: value}}, nil
+}
+
+// Reserve notes the facts of the placement while they are at hand; it never refuses.
+func (p *Placement) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+	defer recovered("reserve")
+	c := readCycle(state)
+	if c == nil || c.table == nil || c.serial != p.serial || p.rows.q == nil {
+		return nil
+	}
+	row := p.rows.rowOf(nodeName)
+	if row < 0 {
+		return nil
+	}
+	agreed := p.rows.candidate[row] && p.rows.choice.IsBest(p.rows.q[row])
+	if p.args.Mode == Shadow {
+		compared(Shadow, agreed)
+	}
+	c.record = p.describe(c, row)
+	if p.args.Mode == Enforce && rand.Float64() < *p.args.CompareShare {
+		p.compareWithDefault(c.wish, row)
+	}
+	return nil
+}
+
+// Unreserve implements fwk.ReservePlugin.
+func (p *Placement) Unreserve(context.Context, fwk.CycleState, *v1.Pod, string) {}
+
+// PostBind hands the record over. It runs outside the scheduling cycle.
+func (p *Placement) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) {
+	defer recovered("postbind")
+	if p.args.Mode == Off || p.args.JournalAddress == "" {
+		return
+	}
+	record := &Record{}
+	if c := readCycle(state); c != nil {
+		if c.record != nil {
+			record = c.record
+		}
+		record.Path, record.Why = c.path, c.why
+		record.PreScoreMicroseconds = c.took.Microseconds()
+	} else {
+		record.Path = p.unscoredPath(ctx, pod, nodeName)
+	}
+	record.Pod, record.Namespace, record.UID, record.Node = pod.Name, pod.Namespace, string(pod.UID), nodeName
+	record.Mode, record.Profile, record.At = p.args.Mode, p.handle.ProfileName(), time.Now().UTC()
+	p.recorder.enqueue(record)
+}
+
+// unscoredPath says why nobody asked for scores. The scheduler does not tell a hint from a single
+// feasible node; a pod that is signed like the one scored last was most likely hinted.
+func (p *Placement) unscoredPath(ctx context.Context, pod *v1.Pod, nodeName string) string {
+	if pod.Status.NominatedNodeName == nodeName {
+		return pathNominated
+	}
+	if last := p.latest.Load(); last != nil {
+		signature := p.handle.SignPod(ctx, pod)
+		if signature != nil && string(signature) == string(p.handle.SignPod(ctx, last)) {
+			return pathHint
+		}
+	}
+	return pathSingle
+}

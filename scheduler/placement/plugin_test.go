@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/component-base/metrics/testutil"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+func threeNodes() *aHandle {
+	return &aHandle{nodes: []fwk.NodeInfo{
+		aNode("near", "4", "8Gi", aPod("one", "1", "1Gi")), aNode("far", "8", "16Gi"),
+		aNode("other", "2", "4Gi", aPod("two", "500m", "1Gi"), aPod("three", "500m", "1Gi")),
+	}}
+}
+
+func TestPreScore_SkipsWhenThereIsNothingToGoBy(t *testing.T) {
+	stale := func(answer map[string]any) { answer["ttlSeconds"] = 1e-9 }
+	cases := map[string]struct {
+		args   *Args
+		answer []byte
+		why    string
+	}{
+		"no table yet":   {withArgs(nil), nil, "no table"},
+		"a stale table":  {withArgs(nil), aTable(t, stale), "stale table"},
+		"switched off":   {withArgs(func(a *Args) { a.Mode = Off }), aTable(t, nil), "off"},
+		"only in shadow": {withArgs(func(a *Args) { a.Mode = Shadow }), aTable(t, nil), "shadow"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			handle := threeNodes()
+			p := aPlugin(t, c.args, handle, c.answer)
+			_, state, status := scores(t, p, aPod("p", "100m", "64Mi"), handle.nodes)
+			if !status.IsSkip() {
+				t.Fatalf("status %v", status)
+			}
+			if found := readCycle(state); found.path != pathSkipped || found.why != c.why {
+				t.Fatalf("path %q, why %q", found.path, found.why)
+			}
+		})
+	}
+}
+
+func TestPreScore_ScoresEveryCandidateAndTheBestWithAHundred(t *testing.T) {
+	handle := threeNodes()
+	p := aPlugin(t, withArgs(nil), handle, aTable(t, nil))
+	found, state, status := scores(t, p, aPod("p", "100m", "64Mi", "latencySoftConstraint", "20"), handle.nodes)
+	if !status.IsSuccess() || readCycle(state).path != pathScored {
+		t.Fatalf("status %v, path %q", status, readCycle(state).path)
+	}
+	best := 0
+	for name, score := range found {
+		if score < 0 || score > 100 {
+			t.Fatalf("%s scores %d", name, score)
+		}
+		if score == 100 {
+			best++
+		}
+	}
+	if best != 1 {
+		t.Fatalf("%d nodes are best: %v", best, found)
+	}
+}
+
+func TestPreScore_LooksAtTheWholeSnapshotNotOnlyAtTheSample(t *testing.T) {
+	handle := threeNodes()
+	p := aPlugin(t, withArgs(nil), handle, aTable(t, nil))
+	pod := aPod("p", "100m", "64Mi")
+	scores(t, p, pod, handle.nodes[:2])
+	sampled := append([]float32(nil), p.rows.q...)
+	other := threeNodes()
+	other.nodes = other.nodes[:2]
+	q := aPlugin(t, withArgs(nil), other, aTable(t, nil))
+	scores(t, q, pod, other.nodes)
+	if sampled[0] == q.rows.q[0] {
+		t.Fatal("a node outside the sample makes no difference")
+	}
+}
+
+func TestPreScore_KeepsBetweenPodsOnlyWhatDidNotChange(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 5))
+	handle := &aHandle{}
+	for i := range 70 {
+		handle.nodes = append(handle.nodes, aNode(fmt.Sprintf("n%d", i), "8", "16Gi"))
+	}
+	kept := aPlugin(t, withArgs(nil), handle, aTable(t, nil))
+	for step := range 60 {
+		pod := aPod(fmt.Sprintf("p%d", step), []string{"100m", "250m"}[step/10%2], "64Mi")
+		candidates := handle.nodes[random.IntN(30) : 40+random.IntN(30)]
+		found, _, _ := scores(t, kept, pod, candidates)
+		fresh, _, _ := scores(t, aPlugin(t, withArgs(nil), handle, aTable(t, nil)), pod, candidates)
+		for name, want := range fresh {
+			if found[name] != want {
+				t.Fatalf("step %d: %s scores %d, from scratch %d", step, name, found[name], want)
+			}
+		}
+		node := handle.nodes[random.IntN(len(handle.nodes))]
+		node.AddPodInfo(mustPodInfo(t, pod))
+		if step == 30 { // a node leaves, another joins
+			handle.nodes = append(handle.nodes[1:], aNode("newcomer", "16", "32Gi"))
+		}
+	}
+}
+
+func TestPreScore_ASuggestionForOnePodMovesThatPod(t *testing.T) {
+	handle := threeNodes()
+	answer := aTable(t, func(answer map[string]any) {
+		answer["suggestions"] = map[string]any{
+			"uid-chosen":  map[string]any{"scores": map[string]any{"other": 90, "nonesuch": 100}, "expiresInSeconds": 30},
+			"uid-expired": map[string]any{"scores": map[string]any{"other": 90}, "expiresInSeconds": -1},
+		}
+	})
+	p := aPlugin(t, withArgs(nil), handle, answer)
+	found, state, _ := scores(t, p, aPod("chosen", "100m", "64Mi"), handle.nodes)
+	if found["other"] != 90 || found["near"] != 0 || readCycle(state).path != pathOverridden {
+		t.Fatalf("scores %v, path %q", found, readCycle(state).path)
+	}
+	for _, name := range []string{"expired", "unmentioned"} {
+		if _, state, _ := scores(t, p, aPod(name, "100m", "64Mi"), handle.nodes); readCycle(state).path != pathScored {
+			t.Fatalf("%s: path %q", name, readCycle(state).path)
+		}
+	}
+}
+
+func TestPreScore_LeavesOutNodesToAvoidUnlessNothingElseRemains(t *testing.T) {
+	handle := threeNodes()
+	plain, _, _ := scores(t, aPlugin(t, withArgs(nil), handle, aTable(t, nil)), aPod("p", "100m", "64Mi"), handle.nodes)
+	best := ""
+	for name, score := range plain {
+		if score == 100 {
+			best = name
+		}
+	}
+	avoiding := aTable(t, func(answer map[string]any) { answer["avoid"] = []string{best} })
+	p := aPlugin(t, withArgs(nil), handle, avoiding)
+	if found, _, _ := scores(t, p, aPod("p", "100m", "64Mi"), handle.nodes); found[best] != 0 {
+		t.Fatalf("the avoided %s scores %d", best, found[best])
+	}
+	everything := aTable(t, func(answer map[string]any) { answer["avoid"] = []string{"near", "far", "other"} })
+	p = aPlugin(t, withArgs(nil), handle, everything)
+	if found, _, _ := scores(t, p, aPod("p", "100m", "64Mi"), handle.nodes); found[best] != 100 {
+		t.Fatalf("with everything to be avoided, %s scores %d", best, found[best])
+	}
+}
+
+func TestPreScore_APanicIsRecoveredCountedAndSkipped(t *testing.T) {
+	handle := threeNodes()
+	p := aPlugin(t, withArgs(nil), handle, aTable(t, nil))
+	before, _ := testutil.GetCounterMetricValue(panics.WithLabelValues("prescore"))
+	handle.panics = true
+	if _, _, status := scores(t, p, aPod("p", "100m", "64Mi"), handle.nodes); !status.IsSkip() {
+		t.Fatalf("status %v", status)
+	}
+	after, _ := testutil.GetCounterMetricValue(panics.WithLabelValues("prescore"))
+	if after != before+1 {
+		t.Fatalf("%g panics counted, then %g", before, after)
+	}
+	handle.panics = false
+	if _, state, _ := scores(t, p, aPod("p", "100m", "64Mi"), handle.nodes); readCycle(state).path != pathScored {
+		t.Fatalf("after the panic: path %q", readCycle(state).path)
+	}
+}
+
+func TestPreScore_WhereNothingElseScoresTheFallbackDoes(t *testing.T) {
+	handle := threeNodes()
+	p := aPlugin(t, withArgs(func(a *Args) { a.Fallback = LeastAllocated }), handle, nil)
+	found, state, status := scores(t, p, aPod("p", "100m", "64Mi"), handle.nodes)
+	if !status.IsSuccess() || readCycle(state).path != pathFallback {
+		t.Fatalf("status %v, path %q", status, readCycle(state).path)
+	}
+	if !(found["far"] > found["near"] && found["near"] > found["other"]) {
+		t.Fatalf("the emptiest is not preferred: %v", found)
+	}
+}
+
+func TestFilter_KeepsPodsOffNodesKnownToBeTooFar(t *testing.T) {
+	limited := aPod("p", "100m", "64Mi", "latencyHardConstraint", "30")
+	cases := map[string]struct {
+		enforce bool
+		pod     *v1.Pod
+		stale   bool
+		refused map[string]bool
+	}{
+		"limit enforced":          {true, limited, false, map[string]bool{"far": true}},
+		"not asked to enforce":    {false, limited, false, nil},
+		"a stale table passes":    {true, limited, true, nil},
+		"no limit passes":         {true, aPod("q", "1", "1Gi"), false, nil},
+		"a limit nobody can read": {true, aPod("q", "1", "1Gi", "latencyHardConstraint", "soon"), false, nil},
+		"our form of the annotation": {true, aPod("q", "1", "1Gi", "pilothouse.dev/latencyHardConstraint", "30ms"), false,
+			map[string]bool{"far": true}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			handle := threeNodes()
+			answer := aTable(t, func(answer map[string]any) {
+				if c.stale {
+					answer["ttlSeconds"] = 1e-9
+				}
+			})
+			p := aPlugin(t, withArgs(func(a *Args) { a.EnforceHardLimit = c.enforce }), handle, answer)
+			state := newState()
+			if _, status := p.PreFilter(context.Background(), state, c.pod, handle.nodes); status.IsSkip() {
+				if len(c.refused) > 0 {
+					t.Fatal("the filter was skipped")
+				}
+				return
+			}
+			for _, node := range handle.nodes {
+				status := p.Filter(context.Background(), state, c.pod, node)
+				if refused := !status.IsSuccess(); refused != c.refused[node.Node().Name] {
+					t.Fatalf("%s: %v", node.Node().Name, status)
+				}
+			}
+		})
+	}
+}
+
+func TestFilter_RejectedPodsAreTriedAgainWhenLatencyChanges(t *testing.T) {
+	handle := threeNodes()
+	p := aPlugin(t, withArgs(func(a *Args) { a.EnforceHardLimit = true }), handle, aTable(t, nil))
+	pod := aPod("p", "100m", "64Mi", "latencyHardConstraint", "30")
+	state := newState()
+	p.PreFilter(context.Background(), state, pod, handle.nodes)
+	p.Filter(context.Background(), state, pod, handle.nodes[1])
+	same := p.refresher.current.Load()
+	p.rejected.retry(same, same)
+	if len(handle.activated) != 0 {
+		t.Fatal("woken although nothing changed")
+	}
+	nearer, _ := readTable(aTable(t, func(answer map[string]any) {
+		answer["latency"] = map[string]any{"": map[string]any{"far": 10.0}}
+	}), nil, time.Now(), time.Minute)
+	p.rejected.retry(same, nearer)
+	if len(handle.activated) != 1 || handle.activated[0] != "shop/p" {
+		t.Fatalf("woken: %v", handle.activated)
+	}
+}
+
+func TestSignPod_SaysWhatTheScoresDependOn(t *testing.T) {
+	p := aPlugin(t, withArgs(nil), threeNodes(), aTable(t, func(answer map[string]any) {
+		answer["suggestions"] = map[string]any{"uid-own": map[string]any{"scores": map[string]any{"near": 1}, "expiresInSeconds": 9}}
+	}))
+	sign := func(pod *v1.Pod) string {
+		fragments, status := p.SignPod(context.Background(), pod)
+		if !status.IsSuccess() {
+			return "refused"
+		}
+		return fmt.Sprint(fragments)
+	}
+	plain := sign(aPod("a", "100m", "64Mi"))
+	if sign(aPod("b", "100m", "64Mi")) != plain {
+		t.Fatal("equal pods are signed differently")
+	}
+	for name, pod := range map[string]*v1.Pod{
+		"soft limit": aPod("a", "100m", "64Mi", "latencySoftConstraint", "20"),
+		"hard limit": aPod("a", "100m", "64Mi", "latencyHardConstraint", "20"),
+		"user":       aPod("a", "100m", "64Mi", "pilothouse.dev/latency-user", "10.0.0.1:80"),
+		"request":    aPod("a", "200m", "64Mi"),
+		"suggestion": aPod("own", "100m", "64Mi"),
+	} {
+		if sign(pod) == plain {
+			t.Fatalf("another %s is signed the same", name)
+		}
+	}
+}
+
+func TestPostBind_RecordsThePathAndTheNumbers(t *testing.T) {
+	handle := threeNodes()
+	for _, mode := range []Mode{Enforce, Shadow} {
+		p := aPlugin(t, withArgs(func(a *Args) { a.Mode = mode; a.JournalAddress = "http://127.0.0.1:1" }), handle, aTable(t, nil))
+		pod := aPod("p", "100m", "64Mi", "latencySoftConstraint", "20")
+		_, state, _ := scores(t, p, pod, handle.nodes)
+		p.Reserve(context.Background(), state, pod, "near")
+		p.PostBind(context.Background(), state, pod, "near")
+		record := <-p.recorder.queue
+		if record.Node != "near" || record.Chosen == nil || record.Chosen.Node != "near" || len(record.Alternatives) != 2 {
+			t.Fatalf("%s: %+v", mode, record)
+		}
+		if record.Chosen.Features[6] != 5 || *record.SoftLimitMS != 20 || record.HardLimitMS != nil {
+			t.Fatalf("%s: %+v", mode, record.Chosen)
+		}
+		if len(record.PooledMean) != 32 || len(record.PooledMax) != 32 {
+			t.Fatalf("%s: pools of %d and %d", mode, len(record.PooledMean), len(record.PooledMax))
+		}
+		if want := map[Mode]string{Enforce: "scored", Shadow: "skipped"}[mode]; record.Path != want {
+			t.Fatalf("%s: path %q", mode, record.Path)
+		}
+		if _, err := json.Marshal(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestPostBind_TellsUnscoredPathsApart(t *testing.T) {
+	handle := threeNodes()
+	p := aPlugin(t, withArgs(func(a *Args) { a.JournalAddress = "http://127.0.0.1:1" }), handle, aTable(t, nil))
+	path := func(pod *v1.Pod) string {
+		p.PostBind(context.Background(), newState(), pod, "near")
+		return (<-p.recorder.queue).Path
+	}
+	if found := path(aPod("a", "100m", "64Mi")); found != pathSingle {
+		t.Fatalf("nothing was scored before: %q", found)
+	}
+	scores(t, p, aPod("b", "100m", "64Mi"), handle.nodes)
+	if found := path(aPod("c", "100m", "64Mi")); found != pathHint {
+		t.Fatalf("like the one scored last: %q", found)
+	}
+	if found := path(aPod("d", "1", "64Mi")); found != pathSingle {
+		t.Fatalf("unlike the one scored last: %q", found)
+	}
+	nominated := aPod("e", "1", "64Mi")
+	nominated.Status.NominatedNodeName = "near"
+	if found := path(nominated); found != pathNominated {
+		t.Fatalf("nominated: %q", found)
+	}
+}
+
+func TestReserve_ShadowCountsHowOftenItWouldHaveChosenOtherwise(t *testing.T) {
+	handle := threeNodes()
+	shadow := aPlugin(t, withArgs(func(a *Args) { a.Mode = Shadow }), handle, aTable(t, nil))
+	enforcing, _, _ := scores(t, aPlugin(t, withArgs(nil), handle, aTable(t, nil)), aPod("p", "100m", "64Mi"), handle.nodes)
+	for name, score := range enforcing {
+		result := map[bool]string{true: "agreed", false: "disagreed"}[score == 100]
+		before, _ := testutil.GetCounterMetricValue(comparisons.WithLabelValues("shadow", result))
+		_, state, _ := scores(t, shadow, aPod("p", "100m", "64Mi"), handle.nodes)
+		shadow.Reserve(context.Background(), state, aPod("p", "100m", "64Mi"), name)
+		after, _ := testutil.GetCounterMetricValue(comparisons.WithLabelValues("shadow", result))
+		if after != before+1 {
+			t.Fatalf("%s with score %d: %s went from %g to %g", name, score, result, before, after)
+		}
+	}
+}
+
+func TestDefaultChoice_IsASetOnTies(t *testing.T) {
+	handle := &aHandle{nodes: []fwk.NodeInfo{aNode("a", "4", "8Gi"), aNode("b", "4", "8Gi"), aNode("c", "4", "8Gi", aPod("x", "1", "2Gi"))}}
+	p := aPlugin(t, withArgs(nil), handle, aTable(t, nil))
+	scores(t, p, aPod("p", "100m", "64Mi"), handle.nodes)
+	if found := defaultChoice(p.rows.nodes, p.rows.candidate, p.rows.wish.Pod); fmt.Sprint(found) != "[0 1]" {
+		t.Fatalf("found %v", found)
+	}
+}
+
+func TestReadArgs_DefaultsAndRefuses(t *testing.T) {
+	read := func(text string) (*Args, error) { return ReadArgs(&runtime.Unknown{Raw: []byte(text)}) }
+	args, err := read(`{"mode": "enforce", "refresh": "250ms"}`)
+	if err != nil || args.Refresh.Duration != 250*time.Millisecond || args.MaximumAge.Duration != 15*time.Second {
+		t.Fatalf("%+v %v", args, err)
+	}
+	if args, err := ReadArgs(nil); err != nil || args.Mode != Shadow {
+		t.Fatalf("%+v %v", args, err)
+	}
+	for text, says := range map[string]string{
+		`{"mode": "loud"}`:                    `mode: Unsupported value: "loud"`,
+		`{"refresh": "-5ms"}`:                 `refresh: Invalid value: "-5ms": must be greater than 0`,
+		`{"apiVersion": "pilothouse.dev/v9"}`: "apiVersion",
+		`{"refrsh": "1s"}`:                    "refrsh",
+		`{"scorerAddress": "scorer"}`:         "scorerAddress",
+		`{"fallback": "networkTraffic"}`:      "prometheusAddress",
+		`{"queueSize": -1}`:                   "queueSize",
+		`{"compareShare": 2}`:                 "compareShare",
+		`[`:                                   "pilothousePlacementArgs",
+	} {
+		if _, err := read(text); err == nil || !strings.Contains(err.Error(), says) {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"pilothouse.dev/scheduler/policy"
+)
+
+const (
+	mostAlternatives = 2
+	batchSize        = 100
+	batchWait        = 200 * time.Millisecond
+	sendTimeout      = 5 * time.Second
+	longestPause     = 2 * time.Second
+)
+
+// Record is one placement as the journal keeps it: where, by which path, and the very numbers.
+type Record struct {
+	Namespace            string        `json:"namespace"`
+	Pod                  string        `json:"pod"`
+	UID                  string        `json:"uid"`
+	Node                 string        `json:"node"`
+	Path                 string        `json:"path"`
+	Why                  string        `json:"why,omitempty"`
+	Mode                 Mode          `json:"mode"`
+	Profile              string        `json:"profile"`
+	At                   time.Time     `json:"at"`
+	Policy               string        `json:"policy,omitempty"`
+	Table                string        `json:"table,omitempty"`
+	TableAgeSeconds      float64       `json:"table_age_seconds,omitempty"`
+	PreScoreMicroseconds int64         `json:"prescore_microseconds,omitempty"`
+	Nodes                int           `json:"nodes,omitempty"`
+	Candidates           int           `json:"candidates,omitempty"`
+	SoftLimitMS          *float64      `json:"soft_limit_ms,omitempty"`
+	HardLimitMS          *float64      `json:"hard_limit_ms,omitempty"`
+	User                 string        `json:"user,omitempty"`
+	Chosen               *Alternative  `json:"chosen,omitempty"`
+	Best                 bool          `json:"best,omitempty"` // the policy's own choice, or equal to it
+	Alternatives         []Alternative `json:"alternatives,omitempty"`
+	PooledMean           []float32     `json:"pooled_mean,omitempty"`
+	PooledMax            []float32     `json:"pooled_max,omitempty"`
+}
+
+// Alternative is one node the policy looked at: what it saw there and what it made of it.
+type Alternative struct {
+	Node     string    `json:"node"`
+	Q        float32   `json:"q"`
+	Score    int64     `json:"score"`
+	Features []float32 `json:"features"`
+}
+
+// describe takes down what the policy saw of the chosen node and of the best others.
+func (p *Placement) describe(c *cycle, row int) *Record {
+	r := p.rows
+	encoding := r.network.Card.Network.Encoder[len(r.network.Card.Network.Encoder)-1]
+	pooled := r.cluster.Pooled()
+	record := &Record{
+		Policy: r.network.Card.Version(), Table: c.table.serial,
+		TableAgeSeconds: time.Since(c.table.fetched).Round(time.Millisecond).Seconds(),
+		Nodes:           len(r.nodes), Candidates: r.candidates,
+		SoftLimitMS: known(c.wish.SoftLimitMS), HardLimitMS: known(c.wish.HardLimitMS), User: c.wish.user,
+		PooledMean: slices.Clone(pooled[:encoding]),
+		PooledMax:  slices.Clone(pooled[len(pooled)/2 : len(pooled)/2+encoding]),
+	}
+	if !r.candidate[row] { // avoided, or chosen by others among nodes we were not asked about
+		return record
+	}
+	chosen := r.alternative(row)
+	record.Chosen, record.Best = &chosen, r.choice.IsBest(r.q[row])
+	for _, other := range r.bestOthers(row) {
+		record.Alternatives = append(record.Alternatives, r.alternative(other))
+	}
+	return record
+}
+
+func known(value float64) *float64 {
+	if value != value {
+		return nil
+	}
+	return &value
+}
+
+func (r *rows) alternative(row int) Alternative {
+	features := make([]float32, policy.Features)
+	r.ask.Fill(features, &r.nodes[row])
+	return Alternative{Node: r.names[row], Q: r.q[row], Score: r.choice.Score(r.q[row]), Features: features}
+}
+
+// bestOthers are the best candidates beside the chosen one, best first.
+func (r *rows) bestOthers(chosen int) []int {
+	best := make([]int, 0, mostAlternatives+1)
+	for row, is := range r.candidate {
+		if !is || row == chosen || len(best) == mostAlternatives && r.q[row] <= r.q[best[mostAlternatives-1]] {
+			continue
+		}
+		at := len(best)
+		for at > 0 && r.q[row] > r.q[best[at-1]] {
+			at--
+		}
+		best = slices.Insert(best, at, row)
+		best = best[:min(len(best), mostAlternatives)]
+	}
+	return best
+}
+
+// recorder sends records to the owner of the journal, in batches, through a bounded queue.
+type recorder struct {
+	address string
+	token   string // file
+	queue   chan *Record
+	dropped atomic.Int64
+	client  *http.Client
+}
+
+func newRecorder(args *Args) *recorder {
+	return &recorder{
+		address: strings.TrimSuffix(args.JournalAddress, "/") + "/v1/records",
+		token:   args.JournalTokenFile,
+		queue:   make(chan *Record, args.QueueSize),
+		client:  &http.Client{Timeout: sendTimeout, CheckRedirect: noRedirects},
+	}
+}
+
+// enqueue never waits: what does not fit is dropped, and how much was is part of the next batch.
+func (r *recorder) enqueue(record *Record) {
+	select {
+	case r.queue <- record:
+	default:
+		r.dropped.Add(1)
+		records.WithLabelValues("dropped").Inc()
+	}
+}
+
+func (r *recorder) run(ctx context.Context) {
+	for {
+		batch := r.gather(ctx)
+		if len(batch) > 0 {
+			r.deliver(ctx, batch)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// gather waits for a first record and takes what comes shortly after it.
+func (r *recorder) gather(ctx context.Context) []*Record {
+	var batch []*Record
+	var enough <-chan time.Time
+	for len(batch) < batchSize {
+		select {
+		case record := <-r.queue:
+			batch = append(batch, record)
+			if enough == nil {
+				enough = time.After(batchWait)
+			}
+		case <-enough:
+			return batch
+		case <-ctx.Done():
+			return batch
+		}
+	}
+	return batch
+}
+
+// deliver tries until the batch is taken, refused for good, or the scheduler ends; the queue
+// absorbs what comes meanwhile.
+func (r *recorder) deliver(ctx context.Context, batch []*Record) {
+	pause := 100 * time.Millisecond
+	for {
+		again, err := r.send(context.WithoutCancel(ctx), batch)
+		if err == nil {
+			records.WithLabelValues("sent").Add(float64(len(batch)))
+			return
+		}
+		if !again || ctx.Err() != nil {
+			records.WithLabelValues("failed").Add(float64(len(batch)))
+			r.dropped.Add(int64(len(batch)))
+			klog.FromContext(ctx).V(2).Info("Records of placements were lost", "err", err, "records", len(batch))
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, longestPause)
+	}
+}
+
+// send posts one batch; again says whether another try may succeed.
+func (r *recorder) send(ctx context.Context, batch []*Record) (again bool, err error) {
+	body, err := json.Marshal(map[string]any{
+		"kind": "placements", "placements": batch, "dropped": r.dropped.Load(),
+	})
+	if err != nil {
+		return false, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.address, bytes.NewReader(body))
+	if err != nil {
+		return false, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("X-Pilothouse-Source", "scheduler")
+	if r.token != "" {
+		token, err := os.ReadFile(r.token)
+		if err != nil {
+			return true, err
+		}
+		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	}
+	answer, err := r.client.Do(request)
+	if err != nil {
+		return true, err
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 1<<16))
+	if answer.StatusCode/100 == 2 {
+		return false, nil
+	}
+	final := answer.StatusCode == http.StatusBadRequest || answer.StatusCode == http.StatusRequestEntityTooLarge
+	return !final, fmt.Errorf("the journal's owner answered %d", answer.StatusCode)
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"errors"
+
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"pilothouse.dev/scheduler/policy"
+)
+
+var errUnknownCandidate = errors.New("a candidate is not in the snapshot")
+
+// rows are the nodes of the scheduler's whole snapshot as columns, kept between pods: a node is
+// read again only when its generation changed. One row per node, in the snapshot's order.
+type rows struct {
+	uncounted map[string]bool
+	infos     []fwk.NodeInfo
+	versions  []int64
+	names     []string
+	index     map[*framework.NodeInfo]int32
+	nodes     []policy.Node
+	candidate []bool // may be chosen: passed the filters and need not be avoided
+	stale     []bool // has to be encoded again
+
+	cluster       *policy.Cluster
+	network       *policy.Network
+	table         *table
+	wish          wish
+	largestCPU    float64
+	largestMemory float64
+	ask           policy.Ask
+	q             []float32
+	choice        policy.Choice
+	candidates    int
+}
+
+func newRows(uncountedNamespaces []string) *rows {
+	r := &rows{uncounted: map[string]bool{}}
+	for _, namespace := range uncountedNamespaces {
+		r.uncounted[namespace] = true
+	}
+	return r
+}
+
+// score brings the rows up to date and works out the Q values of the candidates for one pod.
+func (r *rows) score(list, candidates []fwk.NodeInfo, t *table, w wish) error {
+	whole := r.follow(list)
+	if r.network != t.network {
+		r.network, r.cluster = t.network, policy.NewCluster(t.network)
+		whole = true
+	}
+	if whole || r.table != t || r.wish.user != w.user {
+		r.takeTable(t, w.user)
+		whole = true
+	}
+	if !r.wish.same(w) {
+		whole = true
+	}
+	r.table, r.wish = t, w
+	if err := r.takeCandidates(candidates, t); err != nil {
+		return err
+	}
+	r.ask = policy.NewAsk(w.Pod, r.largestCPU, r.largestMemory)
+	if whole {
+		r.cluster.Resize(len(r.nodes))
+	}
+	for row := range r.nodes {
+		if r.takeFeasible(row, w) || r.stale[row] || whole {
+			r.cluster.Mark(row)
+			r.stale[row] = false
+		}
+	}
+	r.q = r.cluster.Score(&r.ask, r.nodes, r.candidate)
+	r.choice = policy.Choose(r.q, r.candidate)
+	return nil
+}
+
+// follow takes over what changed in the snapshot; true when the nodes are others or the largest is.
+func (r *rows) follow(list []fwk.NodeInfo) bool {
+	whole := len(list) != len(r.infos)
+	for row := 0; !whole && row < len(list); row++ {
+		whole = list[row] != r.infos[row]
+	}
+	if whole {
+		r.rebuild(list)
+		return true
+	}
+	changed := false
+	for row, info := range list {
+		if version := info.GetGeneration(); version != r.versions[row] {
+			r.versions[row] = version
+			r.read(row, info)
+			changed = true
+		}
+	}
+	return changed && r.measure()
+}
+
+func (r *rows) rebuild(list []fwk.NodeInfo) {
+	r.infos = append(r.infos[:0], list...)
+	r.versions = make([]int64, len(list))
+	r.names = make([]string, len(list))
+	r.nodes = make([]policy.Node, len(list))
+	r.candidate = make([]bool, len(list))
+	r.stale = make([]bool, len(list))
+	r.index = make(map[*framework.NodeInfo]int32, len(list))
+	for row, info := range list {
+		r.versions[row] = info.GetGeneration()
+		r.names[row] = info.Node().Name
+		r.index[concrete(info)] = int32(row)
+		r.read(row, info)
+	}
+	r.measure()
+}
+
+// read takes the columns that come from the scheduler itself.
+func (r *rows) read(row int, info fwk.NodeInfo) {
+	requested, allocatable := info.GetRequested(), info.GetAllocatable()
+	node := &r.nodes[row]
+	pods := info.GetPods()
+	node.Pods, node.PodCapacity = float64(len(pods)), float64(allocatable.GetAllowedPodNumber())
+	node.CPURequested, node.CPUAllocatable = float64(requested.GetMilliCPU()), float64(allocatable.GetMilliCPU())
+	node.MemoryRequested, node.MemoryAllocatable = float64(requested.GetMemory()), float64(allocatable.GetMemory())
+	node.Active = r.isActive(pods)
+	r.stale[row] = true
+}
+
+// isActive: pods of DaemonSets and of the system run everywhere and say nothing.
+func (r *rows) isActive(pods []fwk.PodInfo) bool {
+	for _, info := range pods {
+		pod := info.GetPod()
+		if r.uncounted[pod.Namespace] {
+			continue
+		}
+		daemon := false
+		for i := range pod.OwnerReferences {
+			daemon = daemon || pod.OwnerReferences[i].Kind == "DaemonSet"
+		}
+		if !daemon {
+			return true
+		}
+	}
+	return false
+}
+
+// measure finds the largest node; true when it is another size than before.
+func (r *rows) measure() bool {
+	cpu, memory := 0.0, 0.0
+	for row := range r.nodes {
+		cpu = max(cpu, r.nodes[row].CPUAllocatable)
+		memory = max(memory, r.nodes[row].MemoryAllocatable)
+	}
+	changed := cpu != r.largestCPU || memory != r.largestMemory
+	r.largestCPU, r.largestMemory = cpu, memory
+	return changed
+}
+
+// takeTable takes the columns that come from the scorer.
+func (r *rows) takeTable(t *table, user string) {
+	for row, name := range r.names {
+		r.nodes[row].LatencyMS = t.latencyOf(user, name)
+		r.nodes[row].IdlePowerShare = t.idlePowerOf(name)
+	}
+}
+
+func (r *rows) takeCandidates(candidates []fwk.NodeInfo, t *table) error {
+	clear(r.candidate)
+	for _, info := range candidates {
+		row, has := r.index[concrete(info)]
+		if !has {
+			return errUnknownCandidate
+		}
+		r.candidate[row] = true
+	}
+	r.candidates = len(candidates)
+	r.avoid(t)
+	return nil
+}
+
+// avoid leaves out the nodes the referee wants left alone, unless nothing would remain.
+func (r *rows) avoid(t *table) {
+	if len(t.avoid) == 0 {
+		return
+	}
+	avoided, remain := make([]int, 0, len(t.avoid)), false
+	for row, is := range r.candidate {
+		if is && t.avoid[r.names[row]] {
+			avoided = append(avoided, row)
+		} else if is {
+			remain = true
+		}
+	}
+	if !remain {
+		return
+	}
+	for _, row := range avoided {
+		r.candidate[row] = false
+	}
+}
+
+// takeFeasible works out the feature of that name; true when it changed. The filters look at a
+// sample of the nodes only; for the others fitting by CPU, memory and pods stands in.
+func (r *rows) takeFeasible(row int, w wish) bool {
+	node := &r.nodes[row]
+	feasible := r.candidate[row] ||
+		node.CPURequested+w.CPURequest <= node.CPUAllocatable &&
+			node.MemoryRequested+w.MemoryRequest <= node.MemoryAllocatable &&
+			node.Pods < node.PodCapacity
+	if feasible == node.Feasible {
+		return false
+	}
+	node.Feasible = feasible
+	return true
+}
+
+// scoreOf is the score of a candidate; avoided nodes get nothing.
+func (r *rows) scoreOf(info fwk.NodeInfo) int64 {
+	row, has := r.index[concrete(info)]
+	if !has || !r.candidate[row] {
+		return 0
+	}
+	return r.choice.Score(r.q[row])
+}
+
+// concrete is the scheduler's own type behind the interface: a plain pointer is found several times
+// faster, and this is done for every candidate of every pod.
+func concrete(info fwk.NodeInfo) *framework.NodeInfo {
+	node, _ := info.(*framework.NodeInfo)
+	return node
+}
+
+func (r *rows) rowOf(name string) int {
+	for row, one := range r.names {
+		if one == name {
+			return row
+		}
+	}
+	return -1
+}

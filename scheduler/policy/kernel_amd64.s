@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "textflag.h"
+
+// Four rows by sixteen columns: eight sums stay in registers, so that two fused operations can
+// start in every cycle. Strides are bytes.
+//
+// func denseAVX2(y, x, w, b *float32, groups, in, xStride, yStride, wStride int, least float32)
+TEXT ·denseAVX2(SB), NOSPLIT, $0-76
+	MOVQ y+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), DX
+	MOVQ b+24(FP), BX
+	MOVQ groups+32(FP), R8
+	MOVQ xStride+48(FP), R9
+	MOVQ yStride+56(FP), R10
+	MOVQ wStride+64(FP), R11
+	VBROADCASTSS least+72(FP), Y15
+
+group:
+	VMOVUPS (BX), Y0
+	VMOVUPS 32(BX), Y1
+	VMOVAPS Y0, Y2
+	VMOVAPS Y1, Y3
+	VMOVAPS Y0, Y4
+	VMOVAPS Y1, Y5
+	VMOVAPS Y0, Y6
+	VMOVAPS Y1, Y7
+	MOVQ DX, R12
+	MOVQ SI, AX
+	LEAQ (SI)(R9*2), R13
+	MOVQ in+40(FP), CX
+
+input:
+	VMOVUPS (R12), Y12
+	VMOVUPS 32(R12), Y13
+	VBROADCASTSS (AX), Y8
+	VBROADCASTSS (AX)(R9*1), Y9
+	VBROADCASTSS (R13), Y10
+	VBROADCASTSS (R13)(R9*1), Y11
+	VFMADD231PS Y12, Y8, Y0
+	VFMADD231PS Y13, Y8, Y1
+	VFMADD231PS Y12, Y9, Y2
+	VFMADD231PS Y13, Y9, Y3
+	VFMADD231PS Y12, Y10, Y4
+	VFMADD231PS Y13, Y10, Y5
+	VFMADD231PS Y12, Y11, Y6
+	VFMADD231PS Y13, Y11, Y7
+	ADDQ R11, R12
+	ADDQ $4, AX
+	ADDQ $4, R13
+	DECQ CX
+	JNZ input
+
+	VMAXPS Y15, Y0, Y0
+	VMAXPS Y15, Y1, Y1
+	VMAXPS Y15, Y2, Y2
+	VMAXPS Y15, Y3, Y3
+	VMAXPS Y15, Y4, Y4
+	VMAXPS Y15, Y5, Y5
+	VMAXPS Y15, Y6, Y6
+	VMAXPS Y15, Y7, Y7
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	ADDQ R10, DI
+	VMOVUPS Y2, (DI)
+	VMOVUPS Y3, 32(DI)
+	ADDQ R10, DI
+	VMOVUPS Y4, (DI)
+	VMOVUPS Y5, 32(DI)
+	ADDQ R10, DI
+	VMOVUPS Y6, (DI)
+	VMOVUPS Y7, 32(DI)
+	ADDQ R10, DI
+	LEAQ (SI)(R9*4), SI
+	DECQ R8
+	JNZ group
+
+	VZEROUPPER
+	RET
+
+// func sumMaxAVX2(sums, tops, x *float32, rows, stride int)
+TEXT ·sumMaxAVX2(SB), NOSPLIT, $0-40
+	MOVQ sums+0(FP), DI
+	MOVQ tops+8(FP), BX
+	MOVQ x+16(FP), SI
+	MOVQ rows+24(FP), CX
+	MOVQ stride+32(FP), R9
+	VMOVUPS (DI), Y0
+	VMOVUPS 32(DI), Y1
+	VMOVUPS (BX), Y2
+	VMOVUPS 32(BX), Y3
+
+row:
+	VMOVUPS (SI), Y4
+	VMOVUPS 32(SI), Y5
+	VADDPS Y4, Y0, Y0
+	VADDPS Y5, Y1, Y1
+	VMAXPS Y4, Y2, Y2
+	VMAXPS Y5, Y3, Y3
+	ADDQ R9, SI
+	DECQ CX
+	JNZ row
+
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, (BX)
+	VMOVUPS Y3, 32(BX)
+	VZEROUPPER
+	RET
+
+// func reluDotAVX2(a, b, w *float32, n int) float32
+TEXT ·reluDotAVX2(SB), NOSPLIT, $0-36
+	MOVQ a+0(FP), DI
+	MOVQ b+8(FP), SI
+	MOVQ w+16(FP), DX
+	MOVQ n+24(FP), CX
+	VXORPS Y15, Y15, Y15
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+
+pair:
+	VMOVUPS (DI), Y2
+	VMOVUPS 32(DI), Y3
+	VADDPS (SI), Y2, Y2
+	VADDPS 32(SI), Y3, Y3
+	VMAXPS Y15, Y2, Y2
+	VMAXPS Y15, Y3, Y3
+	VFMADD231PS (DX), Y2, Y0
+	VFMADD231PS 32(DX), Y3, Y1
+	ADDQ $64, DI
+	ADDQ $64, SI
+	ADDQ $64, DX
+	SUBQ $16, CX
+	JNZ pair
+
+	VADDPS Y1, Y0, Y0
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS X1, X0, X0
+	VHADDPS X0, X0, X0
+	VHADDPS X0, X0, X0
+	VMOVSS X0, ret+32(FP)
+	VZEROUPPER
+	RET

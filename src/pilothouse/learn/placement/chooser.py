@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who chooses the node: learned policies, and the online heuristics they are measured against.
+
+None of them sees the future. All are written for a fleet, many courses at once; ties go to the
+first node, or to a draw where the original draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pilothouse.errors import UnknownName
+from pilothouse.learn.placement.course import Flags
+from pilothouse.learn.placement.fleet import Fleet
+from pilothouse.policy import Network, choose, to_scores
+from pilothouse.policy.features import NODE_FEATURES
+from pilothouse.sim import fit
+
+Choice = NDArray[np.int64]
+Scores = NDArray[np.float64]
+_AT = {name: place for place, name in enumerate(NODE_FEATURES)}
+
+
+class Chooser(Protocol):
+    """Picks a node for the pod on offer, course by course."""
+
+    name: str
+
+    def choose(self, fleet: Fleet) -> Choice: ...
+
+
+@dataclass(slots=True)
+class Learned:
+    """A trained policy; with probability ``epsilon`` any feasible node instead."""
+
+    name: str
+    network: Network
+    epsilon: float = 0.0
+    seed: int = 0
+
+    def choose(self, fleet: Fleet) -> Choice:
+        features = fleet.features()
+        feasible = fleet.feasible()
+        choice = choose(self.network(features, fleet.open), feasible)
+        if self.epsilon:
+            dice = np.random.default_rng([self.seed, int(fleet.step_number.sum())])
+            wander = dice.uniform(size=len(choice)) < self.epsilon
+            choice = np.where(wander, _top(dice.uniform(size=feasible.shape), feasible), choice)
+        return np.maximum(choice, 0)
+
+
+@dataclass(slots=True)
+class Hybrid:
+    """The learned score beside the default score plugins, all 0..100, weighted as its profile."""
+
+    network: Network
+    name: str = "hybrid"
+    weight: float = 3.0  # the default plugins score 0..200 together
+
+    def choose(self, fleet: Fleet) -> Choice:
+        feasible = fleet.feasible()
+        learned = to_scores(self.network(fleet.features(), fleet.open), feasible)
+        return _top(self.weight * learned + _default(fleet), feasible)
+
+
+@dataclass(slots=True)
+class Heuristic:
+    """A rule that scores nodes; the highest feasible score is chosen."""
+
+    name: str
+    score: Callable[[Fleet], Scores]
+
+    def choose(self, fleet: Fleet) -> Choice:
+        return _top(self.score(fleet), fleet.feasible())
+
+
+def _top(score: Scores, feasible: Flags) -> Choice:
+    top: Choice = np.where(feasible, score, -np.inf).argmax(axis=1)
+    return top
+
+
+def _default(fleet: Fleet) -> Scores:
+    """The kube-scheduler of the simulator: its two scores, random among equals."""
+    s, (count, nodes) = fleet.state, fleet.counted.shape
+    room = fit.room_of(s, np.ones(s.nobody_node, np.bool_))
+    dividend, divisor = (x.reshape(4, count, nodes).swapaxes(0, 1) for x in room)
+    slots = fleet.slots
+    ask = fit.ask_of(s.cpu_request[slots], s.memory_request[slots])
+    score = fit.score(ask, dividend, divisor) / fit.SCALE
+    return score + 0.5 * _draw(fleet)
+
+
+def _draw(fleet: Fleet) -> Scores:
+    """A draw in [0, 1) by course, step and node."""
+    count, nodes = fleet.counted.shape
+    key = fleet.step_number.astype(np.uint32)[:, None] * np.uint32(2654435761) + np.arange(
+        count, dtype=np.uint32
+    )[:, None] * np.uint32(40503)
+    words = fit.tie_word(key, np.broadcast_to(np.arange(nodes), (count, nodes)))
+    return words.astype(np.float64) / 2**32
+
+
+def _after(fleet: Fleet) -> Scores:
+    """Mean of CPU and memory share with the pod."""
+    x = fleet.features().astype(np.float64)
+    return 0.5 * (x[..., _AT["cpu_after_share"]] + x[..., _AT["memory_after_share"]])
+
+
+def _left(fleet: Fleet) -> Scores:
+    """Room left with the pod, in shares of the largest node."""
+    s, shape, slots = fleet.state, fleet.counted.shape, fleet.slots
+    left = np.zeros(shape)
+    for whole, taken, ask in (
+        (s.n_cpu, s.n_cpu_requested, s.cpu_request),
+        (s.n_memory, s.n_memory_requested, s.memory_request),
+    ):
+        room = whole[:-1].reshape(shape)
+        rest = room - taken[:-1].reshape(shape) - ask[slots][:, None]
+        left += rest / room.max(axis=1, keepdims=True)
+    return left
+
+
+def _packed(fleet: Fleet) -> Scores:
+    """A used node that becomes fullest; else the unused node with the most room."""
+    used = fleet.counted > 0
+    return np.where(used, 10.0 + _after(fleet), _left(fleet))
+
+
+def _latency_class(fleet: Fleet) -> Scores:
+    """2 within soft, 1 within hard, 0 beyond; an unknown latency is beyond."""
+    latency = fleet.state.n_latency[:-1].reshape(fleet.counted.shape)
+    soft, hard = (limit[:, None] for limit in fleet.limits())
+    inside = [(limit <= 0) | ((latency >= 0) & (latency <= limit)) for limit in (soft, hard)]
+    return np.where(inside[0] & inside[1], 2.0, np.where(inside[1], 1.0, 0.0))
+
+
+HEURISTICS: dict[str, Heuristic] = {
+    rule.name: rule
+    for rule in (
+        Heuristic("default", _default),
+        Heuristic("least-allocated", lambda fleet: -_after(fleet)),
+        Heuristic("most-allocated", _after),
+        Heuristic("best-fit", lambda fleet: -_left(fleet)),
+        Heuristic("used-first", _packed),
+        Heuristic("random", _draw),
+        Heuristic("heuristic", lambda fleet: 100 * _latency_class(fleet) + _after(fleet)),
+        Heuristic("near-used-first", lambda fleet: 100 * _latency_class(fleet) + _packed(fleet)),
+    )
+}
+
+
+def heuristic(name: str) -> Heuristic:
+    """A heuristic by name."""
+    if name not in HEURISTICS:
+        raise UnknownName.among("heuristic", name, tuple(HEURISTICS))
+    return HEURISTICS[name]

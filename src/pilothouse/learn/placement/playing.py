@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Play courses with a chooser and keep what happened at each step.
+
+Latency limits are judged only where they could be kept: a pod counts for its hard limit when a
+feasible node kept it, and likewise for its soft one. Energy is modelled: a used node draws its
+idle power and the rest by its CPU requests; an unused one is taken to be asleep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pilothouse.learn.placement.chooser import Chooser
+from pilothouse.learn.placement.course import Courses
+from pilothouse.learn.placement.fleet import MOST_WATTS, Fleet, Step
+from pilothouse.learn.placement.placed import Placed
+
+F8: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Played:
+    """Arrays (steps, courses) after each placement; NaN where a figure has no meaning."""
+
+    active: F8  # used nodes
+    spread: F8  # most minus least load share, mean of CPU and memory
+    latency_ms: F8  # of the chosen node
+    in_hard: F8  # 1 or 0; NaN: no limit, or no feasible node kept it
+    in_soft: F8
+    over_hard: F8  # 1 or 0, whether or not it could be kept; NaN: no limit
+    over_soft: F8
+    watts: F8  # modelled
+    node: F8  # chosen node; NaN: the pod fitted nowhere
+    hopeless: F8
+
+    def mean_active(self) -> F8:
+        """(courses,), used nodes over time."""
+        mean: F8 = self.active.mean(axis=0)
+        return mean
+
+    def mean_spread(self) -> F8:
+        mean: F8 = self.spread.mean(axis=0)
+        return mean
+
+    def share(self, flags: F8) -> float:
+        """Share of ones among what has a meaning."""
+        return float(np.nanmean(flags)) if np.isfinite(flags).any() else 1.0
+
+
+def play(courses: Courses, chooser: Chooser, *, told: Callable[[], None] = lambda: None) -> Played:
+    """All steps of all courses; courses whose nodes move take a few steps more."""
+    fleet = Fleet(courses)
+    rows: list[dict[str, F8]] = []
+    while (fleet.step_number < courses.steps).any():
+        step = fleet.place(chooser.choose(fleet))
+        rows.append(_told(step))
+        told()
+    return Played(**{name: np.stack([row[name] for row in rows]) for name in rows[0]})
+
+
+def _told(step: Step) -> dict[str, F8]:
+    p = step.placed
+    active = (p.exists & (p.counted_after > 0)).astype(np.float64)
+    load = p.load_after("requests")
+    high = np.where(p.exists, load, -np.inf).max(axis=1)
+    low = np.where(p.exists, load, np.inf).min(axis=1)
+    latency = p.at_choice(p.latency_ms).astype(np.float64)
+    latency = np.where(step.bound & (latency >= 0), latency, np.nan)
+    hard_kept, hard_over = _judged(p, p.hard_ms, step)
+    soft_kept, soft_over = _judged(p, p.soft_ms, step)
+    return {
+        "active": active.sum(axis=1),
+        "spread": high - low,
+        "latency_ms": latency,
+        "in_hard": hard_kept,
+        "in_soft": soft_kept,
+        "over_hard": hard_over,
+        "over_soft": soft_over,
+        "watts": _watts(p, active).sum(axis=1),
+        "node": np.where(step.bound, p.chosen.argmax(axis=1), np.nan),
+        "hopeless": step.hopeless.astype(np.float64),
+    }
+
+
+def _watts(p: Placed, active: F8) -> F8:
+    """Modelled: a larger machine draws in proportion; requests stand for use."""
+    size = p.cpu_room / 12_000
+    idle = p.idle_permille / 1000
+    share: F8 = idle + (1 - idle) * np.minimum(p.load_after("cpu"), 1)
+    watts: F8 = active * size * MOST_WATTS * share
+    return watts
+
+
+def _judged(p: Placed, limit: NDArray[np.int32], step: Step) -> tuple[F8, F8]:
+    inside = p.within(limit)
+    kept = p.at_choice(inside).astype(np.float64)
+    could = step.bound & (limit > 0) & (inside & p.feasible).any(axis=1)
+    has = step.bound & (limit > 0)
+    return np.where(could, kept, np.nan), np.where(has, 1 - kept, np.nan)

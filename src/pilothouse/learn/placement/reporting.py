@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A policy's report: its promises, and a table with every online heuristic beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pilothouse.learn.placement import judging
+from pilothouse.learn.placement.chooser import Learned
+from pilothouse.learn.placement.playing import Played, play
+from pilothouse.policy import Policy, read, shipped, shipped_names
+
+
+def find_policy(given: str) -> Policy:
+    """A shipped policy by name, or one from a file."""
+    if given in shipped_names() or not ("/" in given or Path(given).suffix or Path(given).exists()):
+        return shipped(given)
+    return read(Path(given))
+
+
+def evaluate(
+    policy: Policy,
+    kind: str,
+    *,
+    nodes: tuple[int, int],
+    episodes: int,
+    epsilon: float = 0.0,
+    seed: int,
+    told: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Lines and table, as plain values."""
+    exam = judging.exam(nodes, seed=seed, count=episodes)
+    chooser = Learned(policy.card.policy, policy.network, epsilon=epsilon)
+    told()
+    lines = judging.judge(kind, chooser, exam)
+    told()
+    rows: list[list[str]] = [["arm", "used nodes", "over bound", "spread", "in soft", "in hard"]]
+    arms: dict[str, Played] = {chooser.name: play(exam.mixed, chooser)} | exam.rivals
+    for name, played in arms.items():
+        active = played.mean_active()
+        rows.append(
+            [
+                name,
+                f"{active.mean():.2f}",
+                f"{active.sum() / exam.bound.sum():.3f}",
+                f"{played.mean_spread().mean():.3f}",
+                f"{100 * played.share(played.in_soft):.1f} %",
+                f"{100 * played.share(played.in_hard):.1f} %",
+            ]
+        )
+    return {
+        "policy": policy.version,
+        "kind": kind,
+        "simulated": True,
+        "nodes": list(nodes),
+        "episodes": episodes,
+        "seed": seed,
+        "epsilon": epsilon,
+        "lines": [line.to_json() for line in lines],
+        "table": rows,
+    }

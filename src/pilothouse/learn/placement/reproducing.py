@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The thesis's figures 5.1 to 5.12, simulated: one CSV and one PNG each, and a page.
+
+5.1-5.4 show pods per node under EE and LB, 5.5-5.8 under EL-RL, 5.9 and 5.10 compare policies
+while they are being trained (each placement by the network as it was then, exploration included),
+5.11 and 5.12 the trained ones with the default scheduler.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from pilothouse import __version__
+from pilothouse.learn.placement import comparing, rewards, thesis_tests
+from pilothouse.learn.placement.chooser import HEURISTICS, Chooser, Learned
+from pilothouse.learn.placement.comparing import LEARNED, Comparison, Plot
+from pilothouse.learn.placement.fleet import Fleet
+from pilothouse.learn.placement.playing import F8, play
+from pilothouse.learn.placement.thesis_tests import Trial
+from pilothouse.policy import Policy, shipped
+
+EL_RL_PODS = 20  # the thesis starts its second test of EL-RL with twenty
+
+
+def reproduce(
+    folder: Path,
+    *,
+    seeds: int = 5,
+    find: Callable[[str], Policy] = shipped,
+    told: Callable[[], None] = lambda: None,
+) -> list[Path]:
+    """Write all twelve; every written path, the page last."""
+    first, second = Trial(test=1), Trial(test=2)
+    written: list[Path] = []
+
+    def keep(plot: Plot) -> None:
+        written.extend(comparing.write_plot(plot, folder))
+        told()
+
+    learned = {name: Learned(name, find(name).network) for name in LEARNED}
+    for number, name, trial in (
+        (1, "ee", first),
+        (2, "ee", second),
+        (3, "lb", first),
+        (4, "lb", second),
+    ):
+        keep(_per_node(f"figure-5-{number:02d}", learned[name], trial))
+    for node in range(thesis_tests.NODES):
+        keep(_nearest(f"figure-5-{5 + node:02d}", learned["el-rl"], node))
+    keep(_per_node("figure-5-08", learned["el-rl"], replace(second, pods=EL_RL_PODS)))
+    for plot in training_plots(seeds):
+        keep(plot)
+    tables = _tested(seeds, find)
+    for number, plot in zip((11, 12), comparing.plots_of(tables[1]), strict=True):
+        keep(replace(plot, name=f"figure-5-{number}"))
+    notes = f"Simulated. {versions()}"
+    written.append(comparing.write_page(folder, "The thesis's figures", tables, notes))
+    return written
+
+
+def versions() -> str:
+    """What made the figures."""
+    import jax
+
+    return (
+        f"pilothouse {__version__}, Python {platform.python_version()}, NumPy {np.__version__}, "
+        f"JAX {jax.__version__}."
+    )
+
+
+def _tested(seeds: int, find: Callable[[str], Policy]) -> list[Comparison]:
+    arms = ("default", "most-allocated", "heuristic", *LEARNED)
+    return [comparing.compare(Trial(test=test), arms, seeds=seeds, find=find) for test in (1, 2)]
+
+
+def _pods_per_node(chooser: Chooser, trial: Trial, seed: int) -> dict[str, F8]:
+    fleet = Fleet(thesis_tests.courses(trial, 1, first_seed=seed))
+    rows = []
+    while fleet.step_number[0] < trial.steps:
+        step = fleet.place(chooser.choose(fleet))
+        rows.append(step.placed.counted_after[0].astype(np.float64))
+    table = np.stack(rows)
+    return {f"node {n}": table[:, n] for n in range(thesis_tests.NODES)}
+
+
+def _per_node(name: str, chooser: Chooser, trial: Trial) -> Plot:
+    return Plot(
+        name=name,
+        title=f"{chooser.name}: pods per node, test {trial.test}, simulated",
+        unit="pods",
+        curves=_pods_per_node(chooser, trial, seed=1),
+        changes=trial.changes,
+        averaged=False,
+    )
+
+
+def _nearest(name: str, chooser: Chooser, node: int) -> Plot:
+    """Test 1 on one latency layout: this node is the nearest in the first third."""
+    seed = next(
+        s
+        for s in range(1000)
+        if thesis_tests.courses(Trial(), 1, first_seed=s).latency_ms[0, 0].argmin() == node
+    )
+    return Plot(
+        name=name,
+        title=f"{chooser.name}: pods per node, test 1, node {node} nearest at first, simulated",
+        unit="pods",
+        curves=_pods_per_node(chooser, Trial(test=1), seed=seed),
+        changes=Trial(test=1).changes,
+        averaged=False,
+    )
+
+
+def training_plots(seeds: int) -> list[Plot]:
+    """5.9 and 5.10: used nodes and latency while the thesis preset is being trained."""
+    from pilothouse.learn.placement.trainer import THESIS, Trainer
+
+    active: dict[str, list[F8]] = {}
+    latency: dict[str, list[F8]] = {}
+    trial = Trial(test=1, cycles=1)
+    courses = thesis_tests.courses(trial, seeds)
+    for policy in LEARNED:
+        trainer = Trainer(THESIS, rewards.named(rewards.OF_POLICY[policy]), (1,))
+        for progress in trainer.run():
+            chooser = Learned(policy, trainer.network(), epsilon=progress.epsilon)
+            own = play(courses, chooser)
+            active.setdefault(policy, []).append(own.active.mean(axis=1))
+            latency.setdefault(policy, []).append(np.nanmean(own.latency_ms, axis=1))
+    own = play(courses, HEURISTICS["default"])
+    many = len(active["ee"])
+    active["default"] = [own.active.mean(axis=1)] * many
+    latency["default"] = [np.nanmean(own.latency_ms, axis=1)] * many
+    return [
+        Plot(
+            name=f"figure-5-{number:02d}",
+            title=f"{title} while training, simulated",
+            unit=unit,
+            curves={name: np.concatenate(parts) for name, parts in curves.items()},
+        )
+        for number, title, unit, curves in (
+            (9, "Used nodes", "nodes", active),
+            (10, "Chosen latency", "ms", latency),
+        )
+    ]

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The thesis's two tests as courses: three nodes, one kind of pod, latencies that change.
+
+Test 1 creates its pods one by one, deletes them all and starts over. Test 2 fills up once, then
+for ever deletes the oldest and creates a new one. Latencies change at two points of the run, so
+that each node is the nearest once. Seeds vary latencies, background load and the order of nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pilothouse.errors import InvalidSetting
+from pilothouse.learn.placement.course import FOREVER, Courses, Family, draw
+
+NODES = 3
+NEAR, MIDDLE, FAR = (6, 16), (22, 28), (34, 55)  # ms: within soft, within hard, beyond
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A test's settings; the defaults are the thesis's pod and counts on nodes that hold them."""
+
+    test: int = 1
+    cycles: int = 6  # test 1: times that all pods come and go
+    pods: int = 30
+    replacements: int = 120  # test 2: pods after the first ones
+    cpu_millicores: int = 250
+    memory_mib: int = 64
+    soft_ms: int = 20
+    hard_ms: int = 30
+    node_cores: int = 8  # thirty pods of 250m fit one such node
+    nodes_move: bool = False  # test 2: one node is lost and a better one joins
+
+    def __post_init__(self) -> None:
+        if self.test not in (1, 2):
+            raise InvalidSetting(f"There are two tests, 1 and 2, but got {self.test}.")
+
+    @property
+    def steps(self) -> int:
+        return self.cycles * self.pods if self.test == 1 else self.pods + self.replacements
+
+    @property
+    def changes(self) -> tuple[int, int]:
+        """Steps at which latencies change; in test 1 at the beginning of a cycle."""
+        third = self.steps / 3
+        if self.test == 1:
+            return tuple(round(k * self.cycles / 3) * self.pods for k in (1, 2))  # type: ignore[return-value]
+        return round(third), round(2 * third)
+
+    @property
+    def lost_at(self) -> int:
+        """Step before which a node is lost and another joins."""
+        return self.steps // 2
+
+
+def courses(trial: Trial, seeds: int, *, first_seed: int = 0) -> Courses:
+    """One course per seed."""
+    width = NODES + (1 if trial.nodes_move else 0)
+    family = Family(nodes=(width, width), steps=trial.steps, cores=(trial.node_cores,), churn=0.0)
+    drawn = draw(replace(family, background_percent=(0, 5)), seed=7_000 + first_seed, count=seeds)
+    shape = (seeds, trial.steps + 1)
+    epoch = np.searchsorted(np.array(trial.changes), np.arange(trial.steps + 1), side="right")
+    latency = _latencies(seeds, width, first_seed)
+    made = replace(
+        drawn,
+        memory=np.full_like(drawn.memory, 4096 * trial.node_cores),
+        latency_ms=latency,
+        epoch=np.tile(epoch.astype(np.int32), (seeds, 1)),
+        pod_cpu=np.full(shape, trial.cpu_millicores, np.int32),
+        pod_memory=np.full(shape, trial.memory_mib, np.int32),
+        soft_ms=np.full(shape, trial.soft_ms, np.int32),
+        hard_ms=np.full(shape, trial.hard_ms, np.int32),
+        leavers=_leavers(trial, seeds),
+    )
+    return _moving(made, trial) if trial.nodes_move else made
+
+
+def _latencies(seeds: int, width: int, first_seed: int) -> NDArray[np.int32]:
+    """(seeds, epochs, nodes): the nearest node is another one in each epoch."""
+    dice = np.random.default_rng([41, first_seed])
+    latency = np.empty((seeds, 3, width), np.int32)
+    for seed in range(seeds):
+        order = dice.permutation(NODES)
+        for epoch in range(3):
+            for rank, (low, high) in enumerate((NEAR, MIDDLE, FAR)):
+                node = order[(epoch + rank) % NODES]
+                latency[seed, epoch, node] = dice.integers(low, high, endpoint=True)
+        latency[seed, :, NODES:] = 3  # who joins late is nearer than anybody
+    return latency
+
+
+def _leavers(trial: Trial, seeds: int) -> NDArray[np.int32]:
+    steps = trial.steps
+    if trial.test == 1:
+        table = np.full((steps + 1, trial.pods), -1, np.int32)
+        for cycle in range(1, trial.cycles + 1):
+            last = cycle * trial.pods
+            table[last] = np.arange(last - trial.pods, last)
+    else:
+        table = np.full((steps + 1, 1), -1, np.int32)
+        table[trial.pods :, 0] = np.arange(steps + 1 - trial.pods)
+    return np.broadcast_to(table, (seeds, *table.shape)).copy()
+
+
+def _moving(made: Courses, trial: Trial) -> Courses:
+    """The node that is nearest halfway goes; the nearer one that was not there joins."""
+    nearest = made.latency_ms[:, 1, :NODES].argmin(axis=1)
+    until, since = made.open_until.copy(), made.open_from.copy()
+    until[np.arange(made.count), nearest] = trial.lost_at
+    since[:, NODES:] = trial.lost_at
+    return replace(made, open_until=np.minimum(until, FOREVER), open_from=since)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a policy's name to its artefact: train over seeds, examine, keep the best on validation.
+
+A folder of a run holds the settings as they were resolved, TensorBoard scalars, a checkpoint, one
+artefact per seed and, under the policy's own name, the one that did best on validation courses.
+Those are not the courses that any published figure is taken on.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pilothouse import __version__
+from pilothouse.learn.placement import judging
+from pilothouse.learn.placement.chooser import Learned
+from pilothouse.learn.placement.judging import Exam, Line
+from pilothouse.learn.placement.rewards import Reward
+from pilothouse.learn.placement.scalars import Scalars
+from pilothouse.learn.placement.trainer import Progress, Settings, Trainer
+from pilothouse.policy import Card, Shape, artifact
+from pilothouse.policy.features import FEATURES
+
+CHECKPOINT = "checkpoint.npz"
+WIDTHS = {"ee": 16, "lb": 16, "el-rl": 32}  # the narrowest that keeps each policy's promises
+VALIDATION_NODES = (3, 32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What a run made."""
+
+    folder: Path
+    best: Path  # stem of the artefact that did best on validation
+    seconds: float
+    compile_seconds: float
+    lines: dict[int, list[Line]] = field(default_factory=dict)  # by seed
+
+
+def sized(policy: str, settings: Settings) -> Settings:
+    """The settings with the width this policy needs."""
+    width = WIDTHS.get(policy, max(WIDTHS.values()))
+    return replace(settings, encoder=(width, width), head=(width,))
+
+
+def train(
+    policy: str,
+    settings: Settings,
+    reward: Reward,
+    *,
+    seeds: Sequence[int],
+    out: Path,
+    resume: bool = False,
+    told: Callable[[Progress, int], None] = lambda progress, total: None,
+) -> Trained:
+    """Train one network per seed, write them all, and name the best after the policy."""
+    trainer = Trainer(settings, reward, seeds)
+    out.mkdir(parents=True, exist_ok=True)
+    if resume:
+        trainer.restore(out / CHECKPOINT)
+    resolved = {
+        "policy": policy,
+        "settings": asdict(settings),
+        "reward": reward.card(),
+        "seeds": list(seeds),
+        "revision": __version__,
+    }
+    (out / "run.json").write_text(json.dumps(resolved, indent=1) + "\n", encoding="utf-8")
+    began = time.perf_counter()
+    with Scalars(out / "scalars") as scalars:
+        for progress in trainer.run():
+            scalars.add(progress.step, _curves(progress, seeds))
+            trainer.save(out / CHECKPOINT)
+            told(progress, trainer.total_steps)
+    seconds = time.perf_counter() - began
+    nodes = max(settings.stages)
+    validation = judging.exam((min(VALIDATION_NODES[0], nodes), nodes), count=32, steps=4 * nodes)
+    lines = _write_all(policy, trainer, validation, out)
+    best = max(seeds, key=lambda seed: _merit(lines[seed]))
+    _copy(out / f"{policy}-seed{best}", out / policy)
+    return Trained(
+        folder=out,
+        best=out / policy,
+        seconds=seconds,
+        compile_seconds=trainer.compile_seconds,
+        lines=lines,
+    )
+
+
+def _write_all(policy: str, trainer: Trainer, validation: Exam, out: Path) -> dict[int, list[Line]]:
+    lines = {}
+    for index, seed in enumerate(trainer.seeds):
+        chooser = Learned(policy, trainer.network(index))
+        kind = policy if policy in judging.KINDS else "ee"
+        lines[seed] = judging.judge(kind, chooser, validation)
+        card = card_of(policy, trainer, seed, lines[seed])
+        artifact.write(out / f"{policy}-seed{seed}", card, trainer.weights(index))
+    return lines
+
+
+def card_of(policy: str, trainer: Trainer, seed: int, lines: Sequence[Line]) -> Card:
+    """The card of one seed's policy."""
+    s = trainer.settings
+    return Card(
+        policy=policy,
+        network=Shape(encoder=(len(FEATURES), *s.encoder), head=(3 * s.encoder[-1], *s.head, 1)),
+        reward=trainer.reward.card() | {"gamma": s.gamma},
+        seed=seed,
+        revision=__version__,
+        trained_on_nodes_max=max(s.stages),
+        measured={"validation, simulated": [line.to_json() for line in lines]},
+    )
+
+
+def _merit(lines: Sequence[Line]) -> tuple[int, float]:
+    """More lines held, then the larger sum of margins as shares of the bounds."""
+    margins = [
+        (line.value - line.bound if line.at_least else line.bound - line.value)
+        / max(abs(line.bound), 0.02)
+        for line in lines
+    ]
+    return sum(line.holds for line in lines), sum(margins)
+
+
+def _copy(source: Path, stem: Path) -> None:
+    """The same artefact under the policy's name; the card last, as a reader expects."""
+    for suffix in (".safetensors", ".json"):
+        data = source.with_name(source.name + suffix).read_bytes()
+        stem.with_name(stem.name + suffix).write_bytes(data)
+
+
+def _curves(progress: Progress, seeds: Sequence[int]) -> dict[str, float]:
+    """Scalars by tag; a tag per seed where there are several."""
+    curves: dict[str, Any] = {
+        "epsilon": progress.epsilon,
+        "steps_per_second": progress.steps_per_second,
+    }
+    for name in ("td_loss", "q_values", "episodic_return"):
+        for seed, value in zip(seeds, getattr(progress, name), strict=True):
+            curves[name if len(seeds) == 1 else f"{name}/seed-{seed}"] = value
+    return curves

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scores and reasons for one pod, from the board."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pilothouse import policy
+from pilothouse.policy import FEATURES, Pods
+from pilothouse.policy.network import pool
+from pilothouse.policy.reasons import Flip, contributions, flip
+from pilothouse.scorer.board import Board
+from pilothouse.scorer.cluster import Machine, Request, columns
+from pilothouse.scorer.shapes import FlipOut, NodeIn, NodeScore, PodIn, SuggestionOut
+
+MOST_EXPLAINED = 32  # flips are worked out for the best so many; nobody reads a thousand
+WORDS = {"latency_ms": ("a latency", "ms"), "cpu_requested_share": ("a CPU request share", "")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Scored:
+    """The nodes in front of a pod, and what the policy made of them."""
+
+    machines: Sequence[Machine]
+    candidates: NDArray[np.bool_]
+    features: NDArray[np.float32]
+    pooled: NDArray[np.float32]
+    q: NDArray[np.float32]
+
+    @property
+    def choice(self) -> int:
+        return int(policy.choose(self.q, self.candidates))
+
+
+def request_from(pod: PodIn) -> Request:
+    none = float("nan")
+    return Request(
+        cpu_millicores=pod.cpu_millicores,
+        memory_mib=pod.memory_mib,
+        soft_limit_ms=pod.soft_limit_ms or none,
+        hard_limit_ms=pod.hard_limit_ms or none,
+        user=pod.user,
+    )
+
+
+def score(
+    board: Board,
+    request: Request,
+    *,
+    names: Sequence[str] | None = None,
+    given: Sequence[NodeIn] = (),
+) -> Scored:
+    """Pool over the whole cluster, score the named nodes (all of them when none are named)."""
+    assert board.policy is not None  # the routes answer 503 before
+    measured = {node: m.milliseconds for node, m in board.latencies(request.user).items()}
+    machines = {machine.name: machine for machine in board.machines()}
+    for node in given:
+        machines[node.name] = _with(machines.get(node.name), node)
+        if node.latency_ms is not None:
+            measured[node.name] = node.latency_ms
+    rows = list(machines.values())
+    latency = [measured.get(row.name, float("nan")) for row in rows]
+    nodes, fits = columns(rows, latency, request)
+    wanted = set(machines if names is None else names)
+    avoided = set(board.avoided())
+    asked = np.asarray([row.name in wanted for row in rows], np.bool_) & fits
+    kept = asked & np.asarray([row.name not in avoided for row in rows], np.bool_)
+    pods = Pods(
+        cpu_request=request.cpu_millicores,
+        memory_request=request.memory_mib,
+        soft_limit_ms=request.soft_limit_ms,
+        hard_limit_ms=request.hard_limit_ms,
+    )
+    features = policy.build(nodes, pods).reshape(len(rows), len(FEATURES))
+    network = board.policy.network
+    encoded = network.encode(features)
+    pooled = pool(encoded, np.ones(len(rows), np.bool_))
+    return Scored(
+        machines=rows,
+        candidates=kept if kept.any() else asked,
+        features=features,
+        pooled=pooled,
+        q=network.judge(encoded, pooled),
+    )
+
+
+def _with(machine: Machine | None, node: NodeIn) -> Machine:
+    """The caller's values over the watched ones."""
+    base = machine or Machine(
+        name=node.name,
+        address="",
+        ready=True,
+        pods=0,
+        counted_pods=0,
+        pod_capacity=110,
+        cpu_requested=0,
+        cpu_allocatable=0,
+        memory_requested=0,
+        memory_allocatable=0,
+        idle_power_share=float("nan"),
+    )
+    given = node.model_dump(exclude_none=True, exclude={"name", "latency_ms", "active"})
+    made = replace(base, **given)
+    return made if node.active is None else replace(made, counted_pods=int(node.active))
+
+
+def suggest(board: Board, pod: PodIn, nodes: Sequence[NodeIn] | None) -> SuggestionOut:
+    """Scores for the asked nodes, each with its reasons."""
+    names = None if nodes is None else [node.name for node in nodes]
+    inline = [n for n in nodes or () if n.model_dump(exclude_none=True, exclude={"name"})]
+    scored = score(board, request_from(pod), names=names, given=inline)
+    published = board.suggestion(pod.uid) if pod.uid else None
+    scores = policy.to_scores(scored.q, scored.candidates)
+    if published is not None:
+        said = [published.scores.get(machine.name, 0.0) for machine in scored.machines]
+        scores = np.rint(np.asarray(said)).astype(np.int64) * scored.candidates
+    known = {machine.name: row for row, machine in enumerate(scored.machines)}
+    wanted = list(known) if names is None else [name for name in names if name in known]
+    chosen = _chosen(scored, scores)
+    reasons = _reasons(board, scored)
+    explained = _most_interesting(scored, [known[name] for name in wanted])
+    return SuggestionOut(
+        policy=board.policy.version if board.policy else "",
+        chosen=scored.machines[chosen].name if chosen >= 0 else None,
+        published=published is not None,
+        nodes=[
+            _node_score(board, scored, known[name], scores, reasons, known[name] in explained)
+            for name in wanted
+        ],
+        unknown=[name for name in names or () if name not in known],
+    )
+
+
+def _chosen(scored: Scored, scores: NDArray[np.int64]) -> int:
+    if not scored.candidates.any():
+        return -1
+    return int(np.argmax(np.where(scored.candidates, scores, -1)))
+
+
+def _reasons(board: Board, scored: Scored) -> dict[str, NDArray[np.float32]]:
+    assert board.policy is not None
+    if not scored.machines:
+        return {}
+    return contributions(board.policy.network, scored.features, scored.pooled, scored.candidates)
+
+
+def _most_interesting(scored: Scored, rows: Sequence[int]) -> set[int]:
+    best = sorted(rows, key=lambda row: -float(scored.q[row]))
+    return set(best[:MOST_EXPLAINED])
+
+
+def _node_score(
+    board: Board,
+    scored: Scored,
+    row: int,
+    scores: NDArray[np.int64],
+    reasons: dict[str, NDArray[np.float32]],
+    explained: bool,
+) -> NodeScore:
+    return NodeScore(
+        node=scored.machines[row].name,
+        score=int(scores[row]),
+        q=round(float(scored.q[row]), 6),
+        feasible=bool(scored.candidates[row]),
+        features={
+            name: round(float(value), 6)
+            for name, value in zip(FEATURES, scored.features[row], strict=True)
+        },
+        contributions={name: round(float(values[row]), 6) for name, values in reasons.items()},
+        flip=_flip(board, scored, row) if explained else None,
+    )
+
+
+def _flip(board: Board, scored: Scored, row: int) -> FlipOut | None:
+    """Against the best other candidate."""
+    assert board.policy is not None
+    others = scored.candidates.copy()
+    others[row] = False
+    if not scored.candidates[row] or not others.any():
+        return None
+    rival = int(np.argmax(np.where(others, scored.q, -np.inf)))
+    found = flip(board.policy.network, scored.features[row], scored.pooled, float(scored.q[rival]))
+    if found is None:
+        return None
+    instead = scored.q[row] > scored.q[rival]
+    name, other = scored.machines[row].name, scored.machines[rival].name
+    sentence = flip_sentence(found, name, f"{other} would have been chosen" if instead else "")
+    return FlipOut(feature=found.feature, now=found.now, then=found.then, sentence=sentence)
+
+
+def flip_sentence(found: Flip, node: str, consequence: str) -> str:
+    """``at a latency of 30 ms on worker-1 (now 12 ms) worker-2 would have been chosen``."""
+    what, unit = WORDS[found.feature]
+    then = f"{found.then:.4g} {unit}".strip()
+    now = f"{found.now:.4g} {unit}".strip()
+    end = consequence or f"{node} would have been chosen"
+    return f"at {what} of {then} on {node} (now {now}) {end}"

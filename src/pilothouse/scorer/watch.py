@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What keeps the board current: the cluster's caches, the probes, and the policy's file."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx2
+import msgspec
+
+from pilothouse.clients import Store, from_kubeconfig
+from pilothouse.clients.resources import KINDS
+from pilothouse.scorer.app import Parts
+from pilothouse.scorer.board import Board, Latency, PolicySource
+from pilothouse.scorer.cluster import USER_ANNOTATION, Machine, machines_of
+from pilothouse.scorer.metrics import Metrics
+
+CHORE_SECONDS = 1.0
+PROBE_SECONDS = 2.0
+PROBE_TIMEOUT_SECONDS = 3.0
+MOST_PROBED_AT_ONCE = 64
+MOST_USERS = 16
+VIEW_SECONDS = 0.25  # one look serves all requests within so short a time
+
+
+class Watching:
+    """The cluster through list-and-watch caches of its nodes and pods."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        kinds = [kind for kind in KINDS if kind.name in ("nodes", "pods")]
+        self._store = Store(from_kubeconfig(kubeconfig), kinds=kinds)
+        self._seen: tuple[float, list[Machine]] = (float("-inf"), [])
+
+    def open(self) -> None:
+        try:
+            self._store.open()
+        except BaseException:
+            self._store.close()
+            raise
+
+    def close(self) -> None:
+        self._store.close()
+
+    def machines(self) -> Sequence[Machine]:
+        at, machines = self._seen
+        if time.monotonic() - at > VIEW_SECONDS:
+            machines = machines_of(self._store.nodes(), self._store.pods())
+            self._seen = (time.monotonic(), machines)
+        return machines
+
+    def age_seconds(self) -> float:
+        return max(health.age_seconds for health in self._store.health())
+
+    def users(self) -> list[str]:
+        """Users that pods name; the default one comes first."""
+        named = {p.metadata.annotations.get(USER_ANNOTATION, "") for p in self._store.pods()}
+        return ["", *sorted(named - {""})[: MOST_USERS - 1]]
+
+
+class _Measured(msgspec.Struct):
+    latency_ms: float | None = None
+    spread_ms: float = 0.0
+
+
+async def ask_probes(board: Board, users: Sequence[str], port: int) -> None:
+    """Every node's probe, once, for every user; what does not answer leaves no measurement."""
+    limit = asyncio.Semaphore(MOST_PROBED_AT_ONCE)
+    async with httpx2.AsyncClient(timeout=PROBE_TIMEOUT_SECONDS, trust_env=False) as client:
+
+        async def ask(machine: Machine, user: str) -> None:
+            address = f"[{machine.address}]" if ":" in machine.address else machine.address
+            async with limit:
+                try:
+                    answer = await client.get(
+                        f"http://{address}:{port}/v1/latency", params={"user": user} if user else {}
+                    )
+                    found = msgspec.json.decode(answer.content, type=_Measured)
+                except (httpx2.HTTPError, msgspec.MsgspecError):
+                    return  # the age of the measurement before says it
+            if answer.status_code == 200 and found.latency_ms is not None:
+                made = Latency(
+                    milliseconds=found.latency_ms, spread_ms=found.spread_ms, at=board.clock()
+                )
+                board.measured(user, machine.name, made)
+
+        near = [m for m in board.machines() if m.address]
+        await asyncio.gather(*(ask(machine, user) for machine in near for user in users))
+
+
+class Chores:
+    """What has to be done every second or two, on one thread, until stopped."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        metrics: Metrics,
+        *,
+        source: PolicySource | None,
+        watching: Watching | None,
+        probe_port: int,
+        prometheus: str = "",
+    ) -> None:
+        self._parts, self._metrics = parts, metrics
+        self._source, self._watching, self._probe_port = source, watching, probe_port
+        self._prometheus = prometheus
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="scorer-chores", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(10)
+
+    def _work(self) -> None:
+        asyncio.run(self._everything())
+
+    async def _everything(self) -> None:
+        tasks = [asyncio.create_task(self._look())]
+        if self._watching is not None and self._probe_port:
+            tasks.append(asyncio.create_task(self._probe()))
+        if self._prometheus:
+            follow = self._parts.metrics_of_nodes.follow(self._prometheus, self._parts.board.clock)
+            tasks.append(asyncio.create_task(follow))
+        while not self._stop.is_set() and not any(task.done() for task in tasks):
+            await asyncio.sleep(0.1)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=not any(t.done() for t in tasks))
+
+    async def _look(self) -> None:
+        while True:
+            self.reload()
+            self._parts.history.sample(self._parts.board)
+            await asyncio.sleep(CHORE_SECONDS)
+
+    def reload(self) -> None:
+        """Load the policy when its files changed."""
+        if self._source is not None and self._source.changed():
+            outcome = self._parts.board.load(self._source)
+            self._metrics.reloads.labels("loaded" if outcome.ok else "refused").inc()
+
+    async def _probe(self) -> None:
+        assert self._watching is not None
+        while True:
+            await ask_probes(self._parts.board, self._watching.users(), self._probe_port)
+            await asyncio.sleep(PROBE_SECONDS)
