@@ -67,7 +67,7 @@ def test_killed_loop_keeps_every_promise(
             loop.wait_for(lambda line: "turn" in line)
             # The next intents that become durable; most deaths hit before their receipts.
             loop.wait_for(lambda line: "durable" in line, after=len(loop.lines))
-            sleep(random.uniform(0, 0.12))
+            sleep(random.uniform(0, 0.03))
         finally:
             loop.signal(signal.SIGKILL)
             loop.end()
@@ -81,7 +81,7 @@ def test_killed_loop_keeps_every_promise(
     checked = run_checker(installed, journal, tmp_path, since)
     print(f"{KILLS} kills, {between} between intent and receipt; {checked.stderr.strip()}")
     assert checked.returncode == 0, checked.stdout
-    assert between >= 0.4 * KILLS
+    assert between >= (0.6 * KILLS if KILLS >= 10 else 1), "too few kills hit the window"
     assert "0 writes" not in checked.stderr
 
 
