@@ -3,7 +3,9 @@
 
     python -m deploy.render [--check] [--helm COMMAND]
 
-Two files, because the roles alone are what a person needs who runs the loop from a laptop.
+The observer is two files, because the roles alone are what a person needs who runs the loop from a
+laptop. Of acting, every template below ``templates/acting`` is the manifest of the same name, but
+for the hooks, which mean something to Helm alone.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ HERE = Path(__file__).parent
 CHART = HERE / "charts" / "pilothouse"
 ROLES = HERE / "manifests" / "observer-rbac.yaml"
 REST = HERE / "manifests" / "observer.yaml"
+HOOKS = "removal.yaml"
+# The switch stands at enabled, as for somebody who says --enforce on a command line of their own.
+ACTING = ("acting.enabled=true", "acting.enforce=safety", "acting.nodeAgent.enabled=true")
 KUBERNETES_VERSION = "1.36"
 HEADER = """# SPDX-License-Identifier: Apache-2.0
 # Written by `make manifests` from deploy/charts/pilothouse. Do not edit: change the chart.
@@ -41,16 +46,28 @@ def render(helm: str, *values: str) -> str:
 
 
 def manifests(helm: str) -> dict[Path, str]:
-    """What the two files should hold."""
-    documents = []
-    for text in render(helm, "namespace.create=true").split("\n---\n"):
-        kept = [line for line in text.splitlines() if not line.startswith(("# Source:", "---"))]
-        if any(line.strip() and not line.startswith("#") for line in kept):
-            documents.append("\n".join(kept).strip() + "\n")
+    """What the files should hold."""
     # Helm orders by kind; the namespace comes first by itself.
-    who = [d for d in documents if yaml.safe_load(d)["kind"] in WHO]
-    rest = [d for d in documents if yaml.safe_load(d)["kind"] not in WHO]
-    return {ROLES: HEADER + "---\n".join(who), REST: HEADER + "---\n".join(rest)}
+    observer = [text for _, text in documents(render(helm, "namespace.create=true"))]
+    who = [d for d in observer if yaml.safe_load(d)["kind"] in WHO]
+    rest = [d for d in observer if yaml.safe_load(d)["kind"] not in WHO]
+    files = {ROLES: who, REST: rest}
+    for source, text in documents(render(helm, *ACTING)):
+        if source.parent.name == "acting" and source.name != HOOKS:
+            files.setdefault(HERE / "manifests" / source.name, []).append(text)
+    return {path: HEADER + "---\n".join(texts) for path, texts in files.items()}
+
+
+def documents(rendered: str) -> list[tuple[Path, str]]:
+    """Each document with the template it comes from."""
+    found = []
+    for text in ("\n" + rendered).split("\n---\n"):
+        lines = text.strip().splitlines()
+        kept = [line for line in lines if not line.startswith("# Source:")]
+        if any(line.strip() and not line.startswith("#") for line in kept):
+            source = next(line for line in lines if line.startswith("# Source:"))
+            found.append((Path(source.removeprefix("# Source: ")), "\n".join(kept).strip() + "\n"))
+    return found
 
 
 def found_helm() -> str | None:
