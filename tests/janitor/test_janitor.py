@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pilothouse import clients
 from pilothouse.act.tickets import PATH, Step, Ticket, from_document, to_document
+from pilothouse.cli.janitor import restore
+from pilothouse.clients import requests
 from pilothouse.clients.requests import Refusal
 from pilothouse.domain import Action, ActionKind, Ref, Verb, Write
 from pilothouse.errors import BackendError
@@ -52,6 +56,9 @@ class FakeServer:
         if path.endswith("/scale"):
             thing["metadata"]["managedFields"] = owned(author)
         return thing
+
+    def close(self) -> None:
+        """Nothing is open."""
 
     def delete(self, path: str, body: dict[str, Any], *, audit_id: str) -> dict[str, Any]:
         return self.things.pop(path)
@@ -294,3 +301,21 @@ def test_deprioritized_pod_goes_after_the_others(server: FakeServer) -> None:
     janitor = Clock().janitor(server)
     assert janitor.sweep().released == ["shop/b"]
     assert janitor.sweep().released == ["shop/a"]
+
+
+def test_restore_ends_when_no_pod_waits_at_our_gate(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """More pods than one sweep releases: after an uninstall nobody would release the others."""
+    pods(server, *(a_held_pod(f"p{n}") for n in range(120)))
+    assert (len((first := Janitor(server).sweep()).released), first.held) == (50, 70)  # type: ignore[arg-type]
+    monkeypatch.setattr(clients, "from_kubeconfig", lambda _: None)
+    monkeypatch.setattr(requests, "Requests", lambda _: server)
+    restore(everything=True, kubeconfig=Path("admin"))
+    held = [
+        key
+        for key, thing in server.things.items()
+        if "/pods/" in key and {"name": "pilothouse.dev/queue"} in thing["spec"]["schedulingGates"]
+    ]
+    assert held == []
+    assert capsys.readouterr().out.endswith("Nothing of ours is in force.\n")

@@ -106,12 +106,16 @@ def restore(
         while True:
             sweep = worker.sweep(everything=True)
             _tell(sweep, as_json)
-            if not sweep.open:
+            if not (sweep.open or sweep.held or sweep.problems):
                 typer.echo("Nothing of ours is in force.", err=as_json)
                 return
+            if sweep.ended or sweep.released:  # many held pods take many sweeps; that is progress
+                deadline = time.monotonic() + GIVE_UP_SECONDS
+                continue
             if time.monotonic() > deadline:
                 raise BackendError(
-                    f"{sweep.open} actions could not be taken back: {'; '.join(sweep.problems)}. "
+                    f"{sweep.open} actions could not be taken back and {sweep.held} pods wait at "
+                    f"our gate: {'; '.join(sweep.problems)}. "
                     "Try again, or see their tickets: kubectl get tickets -n pilothouse-system."
                 )
             time.sleep(SWEEP_SECONDS)

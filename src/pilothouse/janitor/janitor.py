@@ -51,6 +51,7 @@ class Sweep:
     open: int = 0  # tickets in force at its end
     ended: list[str] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
+    held: int = 0  # pods that wait at our gate still, though it is open
     forgotten: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -198,6 +199,8 @@ class Janitor:
             chosen = chosen[:LAST_PER_SWEEP]
         for pod in chosen:
             self._release(pod, report)
+        report.held = sum(not gates.get(p["metadata"]["namespace"]) for p in free)
+        report.held -= sum(not gates.get(name.partition("/")[0]) for name in report.released)
 
     def _release(self, pod: Json, report: Sweep) -> None:
         meta = pod["metadata"]
