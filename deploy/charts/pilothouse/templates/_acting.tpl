@@ -12,7 +12,7 @@ imagePullSecrets:
 {{/* Who may act: nothing unless the means to take it back are installed too. */}}
 {{- define "pilothouse.enforce" -}}
 {{- if and .Values.acting.enforce (not .Values.acting.enabled) -}}
-{{- fail (printf "acting.enforce is %q, but acting.enabled is false. Install what acting needs first: acting.enabled=true." .Values.acting.enforce) -}}
+{{- fail (printf "acting.enforce is %q, but acting.enabled is false. Install what acting needs, acting.enabled=true, or let nobody act: acting.enforce=." .Values.acting.enforce) -}}
 {{- end -}}
 {{ .Values.acting.enforce }}
 {{- end }}
