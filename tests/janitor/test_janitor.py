@@ -319,3 +319,15 @@ def test_restore_ends_when_no_pod_waits_at_our_gate(
     ]
     assert held == []
     assert capsys.readouterr().out.endswith("Nothing of ours is in force.\n")
+
+
+def test_restore_fails_while_something_may_still_be_in_force(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An uninstall must stop there: a ticket nobody can read may be of an action in force."""
+    server.things[f"{PATH}/odd"] = {"metadata": {"name": "odd"}, "spec": {}}
+    monkeypatch.setattr(clients, "from_kubeconfig", lambda _: None)
+    monkeypatch.setattr(requests, "Requests", lambda _: server)
+    monkeypatch.setattr("pilothouse.cli.janitor.GIVE_UP_SECONDS", -1.0)
+    with pytest.raises(BackendError, match="odd"):
+        restore(everything=True, kubeconfig=Path("admin"))
