@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A guide as the tests see it: fenced blocks, and a sandbox that runs them in order.
 
-A block's first line says what it is: ``sh`` is run, ``sh fails`` must not succeed, ``sh full`` and
-``sh kind`` are only looked at, and a language with a name is a file that later blocks use.
+A block's first line says what it is: ``sh`` is run, ``sh fails`` must fail with the words of the
+``text`` after it, ``sh full`` and ``sh kind`` are only looked at, and a language with a name is a
+file that later blocks use.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +40,7 @@ class Block:
 
     @property
     def is_file(self) -> bool:
-        return self.language != "sh"
+        return self.language not in ("sh", "text")
 
 
 def pages() -> list[Path]:
@@ -52,6 +54,9 @@ def blocks(page: str) -> list[Block]:
     known = {"", "fails", *ONLY_LOOKED_AT}
     odd = [b.tag for b in found if (not b.tag if b.is_file else b.tag not in known)]
     assert odd == [], f"blocks that nothing would test: {odd}"
+    for before, block in pairwise([Block(language="", tag="", text=""), *found]):
+        alone = (before.tag == "fails") != (block.language == "text")
+        assert not alone, f"an error without its words, or words without an error: {block.text}"
     return found
 
 
@@ -70,10 +75,13 @@ def play(page: str, folder: Path) -> int:
     """Write the files and run the blocks in order; how many were run."""
     for name in ("api", "deploy", "docs", "src"):
         (folder / name).symlink_to(ROOT / name)
-    count = 0
+    count, said = 0, ""
     for block in blocks(page):
         if block.is_file:
             (folder / block.tag).write_text(block.text, encoding="utf-8")
+        elif block.language == "text":
+            if block.text.split() != said.split():
+                raise Failed(f"the guide says:\n{block.text}\nbut it was:\n{said}")
         elif block.tag not in ONLY_LOOKED_AT:
             code, said = _run(block, folder)
             if (code == 0) != (block.tag == ""):

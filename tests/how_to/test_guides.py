@@ -27,7 +27,7 @@ def text_of(page: Path) -> str:
 
 
 def shell_blocks(page: Path) -> list[Block]:
-    return [block for block in blocks(text_of(page)) if not block.is_file]
+    return [block for block in blocks(text_of(page)) if block.language == "sh"]
 
 
 def accept(words: list[str]) -> None:
@@ -107,7 +107,8 @@ def test_every_component_of_a_reward_is_in_its_guide() -> None:
     [
         "```sh\nfalse\n```\n",
         "```sh\nfalse | true\n```\n",
-        "```sh fails\ntrue\n```\n",
+        "```sh fails\ntrue\n```\n```text\n```\n",
+        "```sh fails\necho no; false\n```\n```text\nnever\n```\n",
         "```sh\ncat nowhere.yaml\n```\n",
     ],
 )
@@ -117,7 +118,13 @@ def test_a_guide_that_is_wrong_is_noticed(page: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["```sh later\ntrue\n```\n", "```sh\ntrue\n", "```yaml\na: 1\n```\n"]
+    "page",
+    [
+        "```sh later\ntrue\n```\n",
+        "```sh\ntrue\n",
+        "```yaml\na: 1\n```\n",
+        "```sh fails\nfalse\n```\n```sh\ntrue\n```\n",
+    ],
 )
 def test_a_block_that_nothing_would_test_is_noticed(page: str) -> None:
     with pytest.raises(AssertionError):
