@@ -72,8 +72,21 @@ def api_document() -> str:
     return render()
 
 
+def scorer_document() -> str:
+    """The scorer's HTTP API in OpenAPI form, as it serves it."""
+    from pilothouse.scorer.app import Parts, create_app
+    from pilothouse.scorer.board import Board
+    from pilothouse.scorer.cluster import NoCluster
+    from pilothouse.scorer.placements import Placements
+
+    parts = Parts(board=Board(view=NoCluster()), placements=Placements(None, cluster=""), token="")
+    document = create_app(parts).openapi()
+    return json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
 DERIVED: dict[str, Callable[[], str]] = {
     "api/openapi.json": api_document,
+    "api/scorer.json": scorer_document,
     "docs/settings.md": settings_reference,
     "docs/cli.md": command_reference,
 }

@@ -21,7 +21,6 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.concurrency import run_in_threadpool
 
-from pilothouse import __version__
 from pilothouse.scorer import extender, shapes
 from pilothouse.scorer.board import Board
 from pilothouse.scorer.history import History
@@ -32,6 +31,7 @@ from pilothouse.scorer.thesis import NodeMetrics
 from pilothouse.server import failures
 from pilothouse.server.failures import Refused
 from pilothouse.server.fence import Fence
+from pilothouse.server.openapi import API_VERSION
 
 PAGE = Path(__file__).parent / "page"
 MOST_BODY_BYTES = 32 << 20  # an extender without nodeCacheCapable sends every node whole
@@ -58,7 +58,7 @@ def create_app(parts: Parts) -> FastAPI:
     """The whole application."""
     app = FastAPI(
         title="Pilothouse scorer",
-        version=__version__,
+        version=API_VERSION,  # the API's, so that a release alone changes no document
         description=DESCRIPTION,
         openapi_url="/v1/openapi.json",
         docs_url=None,  # the stock pages load scripts from elsewhere
