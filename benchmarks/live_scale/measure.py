@@ -144,9 +144,10 @@ class Observed:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.startswith("{") and '"wall_ms"' in line:
-                self.lines.append(json.loads(line))
+        with self.process.stdout as said:
+            for line in said:
+                if line.startswith("{") and '"wall_ms"' in line:
+                    self.lines.append(json.loads(line))
 
     def wait_cycles(self, count: int, seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -24,7 +24,10 @@ from pilothouse.lab.cgroup import hierarchies
 
 # A TLS handshake that is given up in the middle leaves its socket to the garbage collector: that is
 # the HTTP library's way with cancellation, and the collector may come around in any later test.
-GIVEN_UP = "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
+GIVEN_UP = (
+    "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning",
+    "ignore:Exception ignored in. <function _SelectorTransport:pytest.PytestUnraisableExceptionWarning",
+)
 WISH = Wish(workers=3, fake_nodes=5, prometheus=True)
 NAMESPACE = "sim-env"
 OBSERVER = Path(__file__).parents[2] / "deploy/manifests/observer-rbac.yaml"
@@ -36,7 +39,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here in item.path.parents:  # pytest hands every conftest the whole collection
             item.add_marker(pytest.mark.live)
             item.add_marker(pytest.mark.timeout(300))
-            item.add_marker(pytest.mark.filterwarnings(GIVEN_UP))
+            for words in GIVEN_UP:
+                item.add_marker(pytest.mark.filterwarnings(words))
 
 
 def lists_of_the_machine(lab: Lab) -> dict[str, list[str]]:
