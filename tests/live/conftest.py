@@ -25,8 +25,8 @@ from pilothouse.lab.cgroup import hierarchies
 # A TLS handshake that is given up in the middle leaves its socket to the garbage collector: that is
 # the HTTP library's way with cancellation, and the collector may come around in any later test.
 GIVEN_UP = (
-    "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning",
-    "ignore:Exception ignored in. <function _SelectorTransport:pytest.PytestUnraisableExceptionWarning",
+    "ignore:Exception ignored in. <(socket.socket|function _SelectorTransport)"
+    ":pytest.PytestUnraisableExceptionWarning"
 )
 WISH = Wish(workers=3, fake_nodes=5, prometheus=True)
 NAMESPACE = "sim-env"
@@ -39,8 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here in item.path.parents:  # pytest hands every conftest the whole collection
             item.add_marker(pytest.mark.live)
             item.add_marker(pytest.mark.timeout(300))
-            for words in GIVEN_UP:
-                item.add_marker(pytest.mark.filterwarnings(words))
+            item.add_marker(pytest.mark.filterwarnings(GIVEN_UP))
 
 
 def lists_of_the_machine(lab: Lab) -> dict[str, list[str]]:
