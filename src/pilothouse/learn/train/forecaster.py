@@ -29,6 +29,7 @@ from pilothouse.predict.learned import RiskArtifact, RiskPart
 FILE = "forecaster.json"
 LABELLED_SECONDS = 3_600  # what trace trees are fitted to; shorter horizons are calibrated from it
 ALERT_SHARE = 0.1  # of held-out windows: a replica for five minutes is cheap, and the guard counts
+LEAST_WATCHED_SECONDS = 2_400  # of a journal
 FEWEST_FAILURES = 10  # windows that say when to stop
 LEAST_RISK = 0.01  # below this nobody is woken, however seldom a trace fails
 
@@ -85,8 +86,13 @@ def on_journals(journals: tuple[Path, ...], *, name: str) -> RiskArtifact:
     for path in journals:
         snapshots = (recorded.snapshot for recorded in JournalReader(path).cycles())
         nodes, pods, (failures, seen, end) = simulated.watch(snapshots, 2)
-        if not nodes:
-            raise TraceUnreadable(f"{path} has too few cycles to learn from. Let it run longer.")
+        watched = end - nodes[0].at if nodes else 0
+        if watched < LEAST_WATCHED_SECONDS:
+            raise TraceUnreadable(
+                f"{path} has {watched // 60} min of cycles to learn from, and what happens within "
+                f"15 min must be known for most of them: needs {LEAST_WATCHED_SECONDS // 60} min. "
+                "Let it run longer."
+            )
         dice = np.random.default_rng(0)
         # Stretches stand in for runs; the forecast horizon before each cut is left out by labels.
         for number, (node, pod) in enumerate(zip(nodes, pods, strict=True)):
@@ -94,6 +100,11 @@ def on_journals(journals: tuple[Path, ...], *, name: str) -> RiskArtifact:
             simulated._keep(node_rows, node, failures["nodes"], end, stretch, None, dice)
             simulated._keep(pod_rows, pod, failures["pods"], end, stretch, None, dice)
         summaries.append(seen)
+    if not simulated.teaches(pod_rows):
+        raise TraceUnreadable(
+            f"Hardly a pod failed in {', '.join(p.name for p in journals)}: there is nothing to "
+            "learn from. Let it run longer, or add journals with --journal."
+        )
     return simulated.assemble(
         node_rows,
         pod_rows,
