@@ -201,6 +201,15 @@ def test_value_of_a_newer_action_of_ours_is_left_to_its_own_ticket(server: FakeS
     assert server.things[DEPLOYMENT]["spec"]["replicas"] == 3
 
 
+def test_value_alone_decides_where_the_server_keeps_no_owners(server: FakeServer) -> None:
+    put(server, a_ticket("d.0", SCALE_DOWN))
+    server.things[DEPLOYMENT]["metadata"].pop("managedFields")
+    clock = Clock()
+    clock.wall = 1_100.0
+    clock.janitor(server).sweep()
+    assert server.things[DEPLOYMENT]["spec"]["replicas"] == 2
+
+
 def test_namesake_is_never_touched(server: FakeServer) -> None:
     put(server, a_ticket("d.0", SCALE_DOWN))
     server.things[DEPLOYMENT]["metadata"]["uid"] = "another"

@@ -22,6 +22,9 @@ from pilothouse.home import home
 from pilothouse.lab import Lab, Wish, machine
 from pilothouse.lab.cgroup import hierarchies
 
+# A TLS handshake that is given up in the middle leaves its socket to the garbage collector: that is
+# the HTTP library's way with cancellation, and the collector may come around in any later test.
+GIVEN_UP = "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
 WISH = Wish(workers=3, fake_nodes=5, prometheus=True)
 NAMESPACE = "sim-env"
 OBSERVER = Path(__file__).parents[2] / "deploy/manifests/observer-rbac.yaml"
@@ -33,6 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here in item.path.parents:  # pytest hands every conftest the whole collection
             item.add_marker(pytest.mark.live)
             item.add_marker(pytest.mark.timeout(300))
+            item.add_marker(pytest.mark.filterwarnings(GIVEN_UP))
 
 
 def lists_of_the_machine(lab: Lab) -> dict[str, list[str]]:

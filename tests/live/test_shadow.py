@@ -27,6 +27,7 @@ from pilothouse.lab import Lab
 from pilothouse.observe.backfill import STEP_SECONDS
 from pilothouse.predict import forecaster_of
 from pilothouse.settings import ObserveSettings, Settings
+from pilothouse.settings.file import with_overrides
 from tests.live.conftest import NAMESPACE, a_deployment, is_ready
 from tests.live.witness import audit, by, strange_writes
 
@@ -113,7 +114,7 @@ def test_exerciser_stresses_the_lab_under_its_own_name_while_the_loop_looks_on(
 def test_forecasts_are_ready_at_once_where_prometheus_knows_the_past(
     lab: Lab, observer_kubeconfig: Path, eventually: Callable[..., Any]
 ) -> None:
-    settings = Settings()
+    settings = with_overrides(Settings(), {"forecast.warmup_seconds": 15}, source="test")
     _, cluster = open_cluster(
         observer_kubeconfig, namespaces=NAMESPACE, prometheus=lab.prometheus_url
     )

@@ -95,7 +95,7 @@ def test_nothing_is_named_on_a_calm_cluster(watch: Watch) -> None:
 def test_memory_growth_is_named_and_replicas_are_wanted(
     watch: Watch, space: Callable[..., None]
 ) -> None:
-    arguments = ("--memory-mib=16", "--grow-mib-per-minute=30")
+    arguments = ("--memory-mib=16", "--grow-mib-per-minute=45")
     space(a_deployment("grower", arguments=arguments, limits={"memory": "96Mi", "cpu": "200m"}))
     started(watch, "grower")
     watch.until(lambda: watch.names(Cause.MEMORY_GROWTH, "grower"), NAMED_SECONDS)
@@ -145,8 +145,8 @@ def test_lost_worker_is_named_and_its_pods_are_moved(
     started(watch, "orphan")
     lab.kill("kubelet-worker-2")
     try:
-        watch.until(lambda: watch.names(Cause.NODE_LOSS, "worker-2"), 2 * NAMED_SECONDS)
-        watch.until(lambda: watch.driver("node", "worker-2") is Driver.UNREADY, NAMED_SECONDS)
+        watch.until(lambda: watch.names(Cause.NODE_LOSS, "worker-2"), NAMED_SECONDS)
+        watch.until(lambda: watch.driver("node", "worker-2") is Driver.UNREADY, FOLLOWED_SECONDS)
         watch.until(lambda: watch.wants("safety", ActionKind.MIGRATE, "worker-2"), NAMED_SECONDS)
     finally:
         lab.restart("kubelet-worker-2")

@@ -32,6 +32,11 @@ def test_node_that_is_not_ready_is_lost() -> None:
     assert (Cause.NODE_LOSS, str(snapshot.nodes.names[1])) in named(snapshot)
 
 
+def test_node_that_missed_two_heartbeats_is_lost_before_it_is_called_not_ready() -> None:
+    snapshot = with_node(calm(), 0, heartbeat_lag_ms=12_500)
+    assert (Cause.NODE_LOSS, str(snapshot.nodes.names[0])) in named(snapshot)
+
+
 def test_late_heartbeat_and_withheld_processor_are_degradation() -> None:
     snapshot = with_node(calm(), 0, heartbeat_lag_ms=9_000)
     names = [str(name) for name in snapshot.nodes.names]

@@ -20,7 +20,7 @@ from pilothouse.scenarios import load
 from pilothouse.settings import ForecastSettings, SafetySettings, Settings
 from pilothouse.sim.cluster import SimCluster
 
-SHIPPED_SHA256 = "d3fefdb8c1b363e0f018420b41681cf1b56b8179a91f70289a9e2d0b70b2e567"
+SHIPPED_SHA256 = "f86a2fd7609294e77272e696521348b2e85d6acaf335a8ded2d8319c18633ce6"
 
 
 @pytest.fixture(scope="module")

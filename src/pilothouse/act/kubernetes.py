@@ -26,7 +26,7 @@ from pilothouse.act.hand import (
     last_author,
     set_by,
 )
-from pilothouse.act.ownership import JANITORS, OURS
+from pilothouse.act.ownership import JANITORS, OURS, is_tracked
 from pilothouse.act.power import HookError, NoHook, PowerHook
 from pilothouse.act.tickets import Charge, Step, Ticket, TicketBox
 from pilothouse.clients.keys import GATES, SYSTEM
@@ -384,8 +384,8 @@ class ClusterActuator:
 def _seen(ticket: Ticket, step: Step, thing: Json) -> Answer | None:
     """What an object says about an intent; None: it says nothing of it."""
     now = field_of(step.verb, step.kind).read(thing, step.key)
-    if step.verb in TAINTS and step.value == 0:
-        ours = now == 0
+    if (step.verb in TAINTS and step.value == 0) or not is_tracked(thing):
+        ours = now == step.value
     elif step.verb in TAINTS:
         ours = set_by(thing, step) == ticket.action.id
     else:
@@ -411,8 +411,8 @@ def _is_ours(thing: Json, step: Step) -> str:
     if step.verb in TAINTS or step.verb in (Verb.DRAIN, Verb.POWER, Verb.FREQUENCY, Verb.GATE):
         return ""  # names of our own, which nobody else writes
     author = last_author(thing, step)
-    if author.startswith((OURS, JANITORS)):
-        return ""
+    if author.startswith((OURS, JANITORS)) or not is_tracked(thing):
+        return ""  # where no owners are kept, the value alone must do
     return f"{step.short} was set by {author} since"
 
 

@@ -22,6 +22,11 @@ PEOPLE = ("kubectl", "kubectl-*", "helm", "before-first-apply", "k9s", "Lens", f
 MAKERS = ("kube-controller-manager", "kube-scheduler", "kubelet")
 
 
+def is_tracked(thing: Json) -> bool:
+    """Whether the API server keeps owners of this object: it stops once nobody owns anything."""
+    return bool(thing["metadata"].get("managedFields"))
+
+
 def managers(thing: Json, path: Path) -> list[str]:
     """Who claims a field, the latest entry first."""
     found = []

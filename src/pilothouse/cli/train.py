@@ -121,7 +121,7 @@ def placement(
     with progress("Training", quiet=as_json, total=chunks) as advance:
         trained = training.train(
             policy,
-            settings,
+            training.sized(policy, settings),
             chosen,
             seeds=range(seed, seed + seeds),
             out=where,

@@ -19,7 +19,7 @@ from typing import Any
 
 from pilothouse.act.fields import Json, Mark
 from pilothouse.act.hand import TAINTS, Answer, Hand, Signature, set_by
-from pilothouse.act.ownership import JANITORS
+from pilothouse.act.ownership import JANITORS, is_tracked
 from pilothouse.act.power import HookError, NoHook, PowerHook
 from pilothouse.act.tickets import Step, Ticket, TicketBox
 from pilothouse.clients.keys import GATE_NAME, GATES, LAST_LABEL, SWITCH, SYSTEM
@@ -239,6 +239,8 @@ def _is_of(ticket: Ticket, thing: Json, step: Step) -> str:
     setter = set_by(thing, step)
     if setter == ticket.action.id:
         return ""
+    if step.verb not in TAINTS and not is_tracked(thing):
+        return ""  # where no owners are kept, the value alone must do
     if step.verb in TAINTS and not setter:
         return f"{step.short} does not carry our taint any more"
     return f"{step.short} was set by {setter or 'somebody else'} since"

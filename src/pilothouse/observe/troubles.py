@@ -18,6 +18,7 @@ from pilothouse.observe.pending import Wait
 
 MOST = 64  # in one snapshot; the rest would tell a reader nothing more
 LATE_HEARTBEAT_MS = 8_000  # kubelets renew every 10 s: nearly one renewal was missed
+LOST_HEARTBEAT_MS = 12_000  # two were missed: nobody answers there, long before Kubernetes says so
 STOLEN_PERMILLE = 200  # a fifth of its processor time is withheld from the node
 SATURATED_PERMILLE = 850
 GROWTH_SECONDS = 900  # a pod that will be full within a quarter of an hour is growing too fast
@@ -51,6 +52,9 @@ def _of_nodes(
         pods = int(nodes.pods[row])
         if not nodes.ready[row]:
             yield _node(Cause.NODE_LOSS, name, pods, f"not ready, {pods} pods on it")
+        elif late >= LOST_HEARTBEAT_MS:
+            sentence = f"no heartbeat, the next is {late / 1000:.1f} s late, {pods} pods on it"
+            yield _node(Cause.NODE_LOSS, name, pods, sentence)
         elif late >= LATE_HEARTBEAT_MS:
             yield _node(Cause.DEGRADATION, name, pods, f"heartbeat {late / 1000:.1f} s late")
         elif stolen >= STOLEN_PERMILLE:

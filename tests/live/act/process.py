@@ -3,8 +3,8 @@
 
     python -m tests.live.act.process KUBECONFIG JOURNAL PLAN [TARGET]
 
-Plans: ``drain NODE``, ``throttle POD``, and ``busy APP`` (one small reversible action per turn, for
-ever). Lines on stdout say what is durable and what was answered, as they happen.
+Plans: ``watch``, ``drain NODE``, ``throttle POD``, and ``busy APP`` (one small reversible action
+per turn, for ever). Lines on stdout say what is durable and what was answered, as they happen.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ def main() -> None:
 def wish(helm: Helm, plan: str, target: str) -> None:
     if plan == "busy":
         _busy(helm, target)
+    elif plan == "watch":
+        return
     elif plan == "drain":
         helm.know(helm.node(target))
         helm.want(ActionKind.MIGRATE, helm.node(target))

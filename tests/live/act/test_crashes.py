@@ -17,12 +17,14 @@ from pathlib import Path
 from time import sleep, time
 from typing import Any
 
+import pytest
+
 from pilothouse.journal.resume import read_resume
 from pilothouse.lab import Lab
 from tests.live.act.helm import SPACE
 from tests.live.act.test_switch import LoopProcess, residue
 
-KILLS = int(os.environ.get("PILOTHOUSE_KILLS", "5"))
+KILLS = int(os.environ.get("PILOTHOUSE_KILLS", "3"))
 
 
 def audit_files(lab: Lab) -> list[Path]:
@@ -48,6 +50,7 @@ def run_checker(
     return subprocess.run(command, capture_output=True, text=True)
 
 
+@pytest.mark.timeout(300 + 60 * KILLS)
 def test_killed_loop_keeps_every_promise(
     installed: Lab,
     harbor: Callable[..., Any],
@@ -64,12 +67,12 @@ def test_killed_loop_keeps_every_promise(
             loop.wait_for(lambda line: "turn" in line)
             # The next intents that become durable; most deaths hit before their receipts.
             loop.wait_for(lambda line: "durable" in line, after=len(loop.lines))
-            sleep(random.uniform(0, 0.12))
+            sleep(random.uniform(0, 0.03))
         finally:
             loop.signal(signal.SIGKILL)
             loop.end()
         between += bool(read_resume(journal).open_intents)
-    last = LoopProcess(actuator_kubeconfig, journal, "busy", "nobody")
+    last = LoopProcess(actuator_kubeconfig, journal, "watch")
     try:
         last.wait_for(lambda line: "turn" in line)
     finally:
@@ -78,7 +81,7 @@ def test_killed_loop_keeps_every_promise(
     checked = run_checker(installed, journal, tmp_path, since)
     print(f"{KILLS} kills, {between} between intent and receipt; {checked.stderr.strip()}")
     assert checked.returncode == 0, checked.stdout
-    assert between >= 0.4 * KILLS
+    assert between >= (0.6 * KILLS if KILLS >= 10 else 1), "too few kills hit the window"
     assert "0 writes" not in checked.stderr
 
 

@@ -18,6 +18,8 @@ from time import sleep, time
 from typing import Any
 from urllib.parse import unquote
 
+import pytest
+
 from pilothouse.act.planner import Planner
 from pilothouse.domain import Action, ActionKind, Status
 from pilothouse.lab import Lab
@@ -43,6 +45,7 @@ def epochs(lab: Lab, since: float) -> list[int]:
     return [epoch for _, epoch in sorted(found)]
 
 
+@pytest.mark.timeout(300 + 60 * TAKEOVERS)
 def test_leader_that_slept_writes_nothing_after_the_takeover(
     installed: Lab,
     harbor: Callable[..., Any],
@@ -100,6 +103,7 @@ def a_stateful_set(name: str) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.timeout(300 + 10 * NAMESAKES)
 def test_pod_that_came_back_under_its_name_is_never_evicted(
     helm: Helm, installed: Lab, eventually: Callable[..., Any]
 ) -> None:

@@ -46,7 +46,7 @@ def forbidden(pod: str) -> list[tuple[str, Any]]:
     hpa = f"/apis/autoscaling/v2/namespaces/{SPACE}/{scaler}"
     taint = {"key": "theirs", "effect": "NoSchedule"}
     cases: list[tuple[str, Any]] = []
-    for key in ("a", "team", "kubernetes.io/role", "karpenter.sh/x", "node.kubernetes.io/y"):
+    for key in ("a", "team", "app/role", "karpenter.sh/x", "example.com/y", "z"):
         cases.append((node, {"metadata": {"labels": {key: "x"}}}))
         cases.append((node, {"metadata": {"annotations": {key: "x"}}}))
         cases.append((node, {"spec": {"taints": [taint | {"key": key}]}}))
@@ -58,9 +58,11 @@ def forbidden(pod: str) -> list[tuple[str, Any]]:
     for most in (1, 2, 50, 99):
         cases.append((hpa, {"spec": {"maxReplicas": most}}))
     for name in ("other", "target2"):
-        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
-        cases.append((hpa, {"spec": {"scaleTargetRef": target}}))
-    cases.append((hpa, {"spec": {"metrics": []}}))
+        other = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+        cases.append((hpa, {"spec": {"scaleTargetRef": other}}))
+    target = {"type": "Utilization", "averageUtilization": 5}
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+    cases.append((hpa, {"spec": {"metrics": metrics}}))
     cases.append((hpa, {"spec": {"behavior": {"scaleDown": {"selectPolicy": "Disabled"}}}}))
     for key in ("team", "x/y"):
         cases.append((hpa, {"metadata": {"labels": {key: "x"}}}))

@@ -113,16 +113,20 @@ def put_at(lab: Lab, eventually: Eventually, near: str) -> None:
 
 def wait_for_refreshes(lab: Lab, eventually: Eventually) -> None:
     """Until the plugin has asked for the table twice more, whatever it was answered."""
-    before = refreshes(lab)
-    eventually(lambda: refreshes(lab) >= before + 2, seconds=60)
+    before = eventually(lambda: refreshes(lab), seconds=60)
+    eventually(lambda: refreshes(lab) >= before + 2, seconds=120)
 
 
 def refreshes(lab: Lab) -> float:
-    lines = metrics_of_scheduler(lab).splitlines()
+    try:
+        lines = metrics_of_scheduler(lab).splitlines()
+    except OSError:  # a machine full of other work; ask again
+        return 0.0
     counted = [ln for ln in lines if ln.startswith("pilothouse_scheduler_refreshes_total{")]
     return sum(float(line.rsplit(" ", 1)[1]) for line in counted)
 
 
+@pytest.mark.timeout(900)
 def test_the_load_follows_latency_and_every_placement_is_explained(
     lab: Lab, eventually: Eventually
 ) -> None:
@@ -152,6 +156,7 @@ def test_the_load_follows_latency_and_every_placement_is_explained(
         assert "Margin" in said
 
 
+@pytest.mark.timeout(900)
 def test_a_suggestion_published_for_one_pod_moves_that_pod(
     lab: Lab, eventually: Eventually
 ) -> None:
@@ -253,6 +258,7 @@ def an_impostor(port: int, behave: Callable[[socket.socket], None]) -> Iterator[
         thread.join(5)
 
 
+@pytest.mark.timeout(900)
 def test_whatever_becomes_of_the_scorer_every_pod_is_placed(
     lab: Lab, eventually: Eventually
 ) -> None:
@@ -284,10 +290,11 @@ def test_whatever_becomes_of_the_scorer_every_pod_is_placed(
             wait_for_refreshes(lab, eventually)
             assert place(lab, eventually, f"scorer-{name}")
     lab.restart("scorer")
-    eventually(lambda: ask_quietly(lab), seconds=60)
+    eventually(lambda: ask_quietly(lab), seconds=120)
 
     assert scheduler_of(lab) == before
     assert is_running(lab), "the scheduler never restarted"
+    assert eventually(lambda: refreshes(lab), seconds=60)
     said = metrics_of_scheduler(lab)
     assert 'pilothouse_scheduler_refreshes_total{result="failed"}' in said
     assert "pilothouse_scheduler_panics_total" not in said
@@ -300,12 +307,13 @@ def ask_quietly(lab: Lab) -> Any:
         return None
 
 
+@pytest.mark.timeout(900)
 def test_explain_prints_a_real_placement(
     lab: Lab, eventually: Eventually, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from pilothouse.cli import main
 
-    eventually(lambda: ask_quietly(lab), seconds=30)
+    eventually(lambda: ask_quietly(lab), seconds=120)
     place(lab, eventually, "explained")
     which = f"pod/{NAMESPACE}/explained"
     eventually(lambda: placements.find([journal(lab.layout)], which), seconds=20)
@@ -316,6 +324,7 @@ def test_explain_prints_a_real_placement(
     print(said)
 
 
+@pytest.mark.timeout(900)
 def test_the_profile_in_use_is_the_shipped_one(lab: Lab) -> None:
     written = Path(lab.layout.run / "scheduler" / "configuration.yaml").read_text()
     assert "PilothousePlacement" in written

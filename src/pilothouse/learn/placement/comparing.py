@@ -173,7 +173,7 @@ def _write_png(plot: Plot, folder: Path) -> Path:
     from matplotlib import figure as drawing
 
     make: Any = drawing.Figure
-    figure = make(figsize=(8, 4.2), layout="constrained")
+    figure = make(figsize=(9.5, 4.2), layout="constrained")
     axes = figure.add_subplot()
     for number, (name, values) in enumerate(plot.curves.items()):
         color = f"C{number}"
@@ -188,7 +188,7 @@ def _write_png(plot: Plot, folder: Path) -> Path:
     axes.set_title(plot.title)
     axes.set_xlabel("placement")
     axes.set_ylabel(plot.unit)
-    axes.legend(fontsize="small", ncols=2)
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     axes.grid(alpha=0.3)
     path = folder / f"{plot.name}.png"
     figure.savefig(path, dpi=110)

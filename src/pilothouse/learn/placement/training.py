@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from pilothouse.policy import Card, Shape, artifact
 from pilothouse.policy.features import FEATURES
 
 CHECKPOINT = "checkpoint.npz"
+WIDTHS = {"ee": 16, "lb": 16, "el-rl": 32}  # the narrowest that keeps each policy's promises
 VALIDATION_NODES = (3, 32)
 
 
@@ -38,6 +39,12 @@ class Trained:
     seconds: float
     compile_seconds: float
     lines: dict[int, list[Line]] = field(default_factory=dict)  # by seed
+
+
+def sized(policy: str, settings: Settings) -> Settings:
+    """The settings with the width this policy needs."""
+    width = WIDTHS.get(policy, max(WIDTHS.values()))
+    return replace(settings, encoder=(width, width), head=(width,))
 
 
 def train(
