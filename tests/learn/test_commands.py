@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from pilothouse.cli import main
+from pilothouse.journal import JournalReader
 from pilothouse.learn import artifacts
 from pilothouse.learn.evaluate import leaks
 
@@ -69,6 +70,62 @@ def test_trace_is_replayed_on_the_simulator(capsys, tmp_path: Path) -> None:
     journal = str(tmp_path / "run.db")
     assert main([*run, "--no-serve", "--journal", journal]) == 0
     assert main(["verify", journal]) == 0
+
+
+def test_own_journal_teaches_a_forecaster_and_a_short_one_says_what_it_lacks(
+    capsys, tmp_path: Path
+) -> None:
+    journal, short = str(tmp_path / "long.db"), str(tmp_path / "short.db")
+    run = ["up", "--scenario", "memory-growth", "--interval", "0", "--no-serve"]
+    assert main([*run, "--cycles", "170", "--journal", journal]) == 0
+    assert main([*run, "--cycles", "10", "--journal", short]) == 0
+    code, trained = out_of(capsys, "train", "risk", "--journal", journal, "--name", "own")
+
+    assert code == 0
+    assert trained["card"]["pods"]["test_rows"] > 0
+    assert "hardly a node failed" in trained["card"]["nodes"]["left_to"]
+    again = ["up", "--forecaster", "own", "--cycles", "3", "--interval", "0", "--no-serve"]
+    assert main([*again, "--journal", str(tmp_path / "again.db")]) == 0
+    assert main(["train", "risk", "--journal", short]) == 2
+    assert "needs 40 min" in capsys.readouterr().err
+
+
+def test_up_trains_and_tunes_before_the_loop_and_uses_what_it_made(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from functools import partial
+
+    from pilothouse.cli import stages
+    from pilothouse.learn.train import simulated, tuning
+
+    few = ("harbor", "memory-growth", "node-degradation")
+    monkeypatch.setattr(simulated, "Recipe", partial(simulated.Recipe, scenarios=few))
+    monkeypatch.setattr(stages, "CYCLES", 100)
+    monkeypatch.setattr(tuning, "cost", partial(tuning.cost, cycles=8))
+    journal = tmp_path / "run.db"
+    run = ["up", "--train", "--tune", "--trials", "1", "--cycles", "2", "--interval", "0"]
+    assert main([*run, "--no-serve", "--journal", str(journal)]) == 0
+    first = next(iter(JournalReader(journal).cycles()))
+    study = made / "models" / "tune-agents-harbor-up-harbor.db"
+
+    # Trained on this little it may still hand the cycle down, and then says for whom.
+    assert first.forecast.forecaster.endswith("up-harbor/1")
+    assert study.is_file()
+
+
+def test_ray_gives_the_same_trials_and_scores(tmp_path: Path) -> None:
+    """The whole line, with a cluster of its own: python -m benchmarks.tuning.run."""
+    pytest.importorskip(
+        "ray",
+        reason="ray is not installed, so no trials were spread over a cluster: "
+        'pip install "pilothouse[distributed]" and run python -m benchmarks.tuning.run',
+    )
+    from benchmarks.tuning.run import compare
+
+    table = compare("google-2019-features", trials=3, folder=tmp_path)
+
+    assert table["same_parameters"]
+    assert table["same_scores"]
 
 
 def test_same_trials_give_the_same_scores(capsys, tmp_path: Path) -> None:

@@ -148,6 +148,24 @@ def test_handed_down_risk_crosses_our_thresholds_exactly_where_it_crossed_its_ow
             np.testing.assert_array_equal(moved.node_risk.risk_permille >= 1000 * level, crossed)
 
 
+def test_workloads_handed_down_are_judged_where_the_baseline_would_have_been(artifact, day) -> None:
+    """An hour ahead the baseline is sure of much; only its five minutes count for our hour."""
+    looks_far = replace(
+        artifact, thresholds={**artifact.thresholds, "workload_horizon_seconds": 3600}
+    )
+    odd = [missing_source(s) for s in day]
+    baseline, level = EwmaTrend(ForecastSettings()), artifact.thresholds["replicate_risk"]
+    sure = 0
+    for moved, snapshot in zip(forecasts(looks_far, odd), odd, strict=True):
+        plain = baseline.predict(snapshot).workload_risk.risk_permille
+        crossed = plain[:, 0] >= 1000 * SafetySettings().replicate_risk
+        sure += int((plain[:, -1] >= 1000 * SafetySettings().replicate_risk).sum() > crossed.sum())
+        told = moved.workload_risk.risk_permille
+        np.testing.assert_array_equal(told[:, -1] >= 1000 * level, crossed)
+        assert (np.diff(told, axis=1) >= 0).all()
+    assert sure, "the day must have a workload that only the longer horizon worries about"
+
+
 def test_shipped_thresholds_apply_only_where_nobody_set_one(artifact) -> None:
     learned = ForecastSettings(forecaster="learned")
     shipped = with_thresholds(Settings(forecast=learned)).safety

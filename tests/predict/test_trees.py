@@ -95,3 +95,10 @@ def test_probability_never_falls_with_a_longer_horizon() -> None:
     out = tables(np.linspace(-1, 2, 50))
 
     assert (np.diff(out, axis=1) >= 0).all()
+
+
+def test_isotonic_gives_equal_margins_one_probability() -> None:
+    outcome = np.repeat([0.0, 1.0], 300)
+    points, values = isotonic(np.full(600, -1.0), outcome)
+    assert len(points) == 1
+    assert values[0] == pytest.approx(0.5, abs=0.01)

@@ -11,7 +11,7 @@ import pytest
 
 from pilothouse.server import Feed
 from pilothouse.server.feed import READERS_ALLOWED, TooManyReaders
-from pilothouse.server.shapes import CycleView
+from pilothouse.server.shapes import CycleView, ShiftView
 from tests.server.parade import StageNow, publish
 
 
@@ -135,3 +135,17 @@ def test_metrics_count_what_was_published():
     assert 'pilothouse_decisions_total{kind="act"}' in text
     assert "pilothouse_cluster_modelled_power_watts" in text
     assert "python_info" not in text
+
+
+def test_metrics_tell_drift_while_it_lasts():
+    feed = Feed()
+    publish(feed, 1)
+    assert feed.latest is not None
+    calm = feed.latest
+    shift = ShiftView(scope="pods", feature="memory_over_limit", index=0.41)
+    moved = msgspec.structs.replace(calm.forecast, drift=[shift])
+    line = 'pilothouse_forecast_drift_index{feature="memory_over_limit",scope="pods"}'
+    feed.metrics.record(msgspec.structs.replace(calm, forecast=moved))
+    assert f"{line} 0.41" in feed.metrics.text().decode()
+    feed.metrics.record(calm)
+    assert line not in feed.metrics.text().decode()

@@ -10,7 +10,7 @@ import time
 import msgspec
 import numpy as np
 
-from pilothouse.domain import ActionKind, Evidence, Mode, Power, Ruling
+from pilothouse.domain import ActionKind, Evidence, Mode, Power, Ruling, Shift
 from pilothouse.server import Control, cycle_view
 from pilothouse.server.shapes import STEPS, CycleView
 from pilothouse.server.views import PROPOSALS_SHOWN, Turn, clip, decision_view, result_view, whole
@@ -200,6 +200,16 @@ def test_forecast_that_abstains_shows_no_number():
     view = cycle_view(turn)
     assert view.forecast.risk_permille is None
     assert {node.risk_permille for node in view.cluster.nodes} == {None}
+
+
+def test_forecast_tells_which_features_drifted():
+    forecast = a_forecast(a_snapshot())
+    shift = Shift(scope="nodes", feature="errors", index_thousandths=310)
+    view = cycle_view(a_turn(forecast=dataclasses.replace(forecast, drift=(shift,))))
+    assert [(s.scope, s.feature, s.index) for s in view.forecast.drift] == [
+        ("nodes", "errors", 0.31)
+    ]
+    assert cycle_view(a_turn()).forecast.drift == []
 
 
 def test_empty_cluster_has_a_view():

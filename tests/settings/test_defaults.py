@@ -28,6 +28,7 @@ DEFAULTS = {
         "migrate_risk": 0.7,
         "throttle_risk": 0.5,
         "hold_seconds": 1800,
+        "workload_horizon_seconds": 300,
         "demand_share": 1.0,
         "wake_share": 0.8,
         "step_back_queue": 80,

@@ -217,6 +217,8 @@ export interface ForecastView {
   readonly demand_median_millicores: number;
   /** The same, 95th percentiles summed. */
   readonly demand_upper_millicores: number;
+  /** Features that moved away from training. */
+  readonly drift: ReadonlyArray<ShiftView>;
   /** What moved that risk most. */
   readonly driver: string;
   /** Name and version. */
@@ -549,6 +551,16 @@ export interface SettlingView {
   readonly since_seconds: number;
   /** Short name of the object it acts on. */
   readonly target: string;
+}
+
+/** A feature whose population moved away from a forecaster's training data. */
+export interface ShiftView {
+  /** Its name. */
+  readonly feature: string;
+  /** Stability index; from 0.25 on it is told. */
+  readonly index: number;
+  /** nodes or pods. */
+  readonly scope: string;
 }
 
 /** How old and complete one source of the snapshot is. */

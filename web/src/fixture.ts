@@ -107,6 +107,7 @@ export function aCycle(number: number, changes: Partial<CycleView> = {}): CycleV
       demand_upper_millicores: 50_000,
       capacity_millicores: 100_000,
       abstentions: [],
+      drift: [],
     },
     cluster: {
       name: "sim",

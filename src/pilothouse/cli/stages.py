@@ -62,7 +62,13 @@ def _tune(settings: Settings, trials: int) -> tuple[Settings, Stage]:
     from pilothouse.learn.train.tuning import tune
 
     with progress("Tuning", total=trials) as advance:
-        result = tune("agents", trials=trials, scenario=settings.run.scenario, progress=advance)
+        result = tune(
+            "agents",
+            trials=trials,
+            scenario=settings.run.scenario,
+            forecaster=settings.forecast.forecaster,
+            progress=advance,
+        )
     typer.echo(f"Tuned    {result['study']}, best {result['best_score']:.5g}")
     stage = Stage(
         name="tune", state="done", done=trials, total=trials, artifacts=(result["study"],)

@@ -55,13 +55,16 @@ def demand(
 def agents(
     trials: Trials = 20,
     scenario: Annotated[str, typer.Option(help="See: pilothouse scenarios.")] = "node-degradation",
+    forecaster: Annotated[
+        str, typer.Option(help="The one the thresholds are for: ewma-trend, learned, or yours.")
+    ] = "ewma-trend",
     seed: Seed = 0,
     sampler: Sampler = "tpe",
     ray: Ray = None,
     as_json: AsJson = False,
 ) -> None:
     """Thresholds and budgets of the agents, on simulator seeds; reported on other seeds."""
-    _tune("agents", trials, seed, sampler, ray, as_json, scenario=scenario)
+    _tune("agents", trials, seed, sampler, ray, as_json, scenario=scenario, forecaster=forecaster)
 
 
 def _tune(
@@ -74,6 +77,7 @@ def _tune(
     *,
     dataset: str | None = None,
     scenario: str = "node-degradation",
+    forecaster: str = "ewma-trend",
 ) -> None:
     from pilothouse.learn.extras import need
 
@@ -86,6 +90,7 @@ def _tune(
             trials=trials,
             dataset=dataset,
             scenario=scenario,
+            forecaster=forecaster,
             seed=seed,
             sampler=sampler,
             ray=ray,

@@ -76,12 +76,29 @@ def isotonic(
             level[-2:] = [(level[-2] * weight[-2] + level[-1] * weight[-1]) / total]
             middle[-2:] = [(middle[-2] * weight[-2] + middle[-1] * weight[-1]) / total]
             weight[-2:] = [total]
+    level, weight, middle = _joined(level, weight, middle)
     shrunk = [
         (value * count + base) / (count + 1.0) for value, count in zip(level, weight, strict=True)
     ]
     values = np.maximum.accumulate(np.clip(shrunk, 0.0, 1.0))
     points = np.maximum.accumulate(np.array(middle))
     return _thin(points, values)
+
+
+def _joined(
+    level: list[float], weight: list[float], middle: list[float]
+) -> tuple[list[float], list[float], list[float]]:
+    """Blocks at one and the same margin as one block: equal margins deserve equal probabilities."""
+    out: tuple[list[float], list[float], list[float]] = ([], [], [])
+    for value, count, place in zip(level, weight, middle, strict=True):
+        if out[2] and place <= out[2][-1]:
+            total = out[1][-1] + count
+            out[0][-1] = (out[0][-1] * out[1][-1] + value * count) / total
+            out[1][-1] = total
+            continue
+        for column, number in zip(out, (value, count, place), strict=True):
+            column.append(number)
+    return out
 
 
 def _thin(points: Floats, values: Floats, most: int = 64) -> tuple[Floats, Floats]:

@@ -48,6 +48,7 @@ SHIFTS_TOLD = 3
 FEATURES_TOLD = 3  # of an explained row: whatever moved its risk most
 COMPLETE_PERMILLE = 700  # a fifth of the nodes may be down; a missing source is another matter
 STALE_SHARE = 0.3
+TOLD_SECONDS = 900  # which horizon's risks are explained, unless agents look further
 Matrix = NDArray[np.float32]
 Grid = NDArray[np.int32]
 
@@ -174,8 +175,11 @@ class Learned:
         # Where a forecaster's own threshold lies below a half, a pod is at risk from there on.
         level = artifact.thresholds.get("replicate_risk", 1.0)
         self._at_risk = min(AT_RISK_PERMILLE, round(1000 * level))
-        # A trace is labelled an hour ahead; there the shorter horizons hardly ever rise.
-        self._told_column = horizon_column(900 if artifact.nodes is not None else 3600)
+        defaults = SafetySettings()
+        usual = defaults.workload_horizon_seconds
+        ours = int(artifact.thresholds.get("workload_horizon_seconds", usual))
+        self._usual_column, self._our_column = horizon_column(usual), horizon_column(ours)
+        self._told_column = horizon_column(max(ours, TOLD_SECONDS))
         self._explained = max(min(EXPLAINED_PERMILLE, self._at_risk // 2), 1)
         self._settings = settings
         self._baseline = EwmaTrend(settings)
@@ -256,8 +260,8 @@ class Learned:
             made_seconds=base.made_seconds,
             forecaster=f"{base.forecaster} for {self.name}",
             node_risk=self._on_our_scale(base.node_risk),
-            pod_risk=self._on_our_scale(base.pod_risk),
-            workload_risk=self._on_our_scale(base.workload_risk),
+            pod_risk=self._on_our_horizon(self._on_our_scale(base.pod_risk)),
+            workload_risk=self._on_our_horizon(self._on_our_scale(base.workload_risk)),
             node_demand=base.node_demand,
             workload_demand=base.workload_demand,
             abstentions=(*base.abstentions, self._note("all", why)),
@@ -278,12 +282,26 @@ class Learned:
         moved = np.interp(table.risk_permille, before, after)
         return replace(table, risk_permille=np.floor(moved + 1e-6).astype(np.int32))
 
+    def _on_our_horizon(self, table: RiskTable) -> RiskTable:
+        """The baseline's risk at the horizon where it is usually asked, wherever we are asked.
+
+        Agents look at workloads as far ahead as our thresholds say. The baseline is sure of much
+        within an hour, and would be heard far more often than with its own horizon.
+        """
+        if self._our_column <= self._usual_column:
+            return table
+        risk = table.risk_permille.copy()
+        between = slice(self._usual_column, self._our_column + 1)
+        risk[:, between] = risk[:, [self._usual_column]]
+        return replace(table, risk_permille=risk)
+
     def _node_risk(
         self, base: RiskTable, snapshot: Snapshot, elapsed: int
     ) -> tuple[RiskTable, str, tuple[Attribution, ...]]:
         part = self.artifact.nodes
         if part is None:
             return self._on_our_scale(base), "", ()
+        base = self._on_our_scale(base)
         rows = self._history.node_features()
         nodes = snapshot.nodes
         fact = (nodes.ready != 1) | (base.driver == Driver.UNREADY)
@@ -298,6 +316,7 @@ class Learned:
 
     def _pod_risk(self, base: RiskTable, elapsed: int) -> tuple[RiskTable, tuple[Attribution, ...]]:
         part = self.artifact.pods
+        base = self._on_our_horizon(self._on_our_scale(base))
         rows = self._history.pod_features()
         usable = (base.abstains == 0) & np.isfinite(rows[:, 0])
         self._watch_drift("pods", rows[usable], elapsed)
@@ -332,7 +351,6 @@ class Learned:
         scope: str,
     ) -> tuple[RiskTable, tuple[Attribution, ...]]:
         """The baseline's table with our risks where we know; elsewhere it stays the baseline's."""
-        base = self._on_our_scale(base)
         risk, driver, value = (
             base.risk_permille.copy(),
             base.driver.copy(),

@@ -34,6 +34,7 @@ from pilothouse.settings import Settings
 HORIZON_SECONDS = 900
 SOON_SECONDS = 300
 HOUR_SECONDS = 3_600
+SMALL_RISK = 0.1  # a threshold below this is told with three digits
 BRIDGE_SECONDS = 300  # an extra replica of a service that fails by itself
 WISHES = 6  # more in one cycle could not be granted anyway
 CANDIDATES = 4  # nodes and workloads looked at closely
@@ -125,8 +126,9 @@ class _Case:
         self, kind: ActionKind, row: int, risk: int, needs: float, priority: int
     ) -> Proposal:
         table, target = self.forecast.node_risk, self.snapshot.node_ref(row)
-        why = self._node_story(row)
         moved = self._moved_by("nodes", int(table.uid[row]))
+        leaks = table.driver[row] == Driver.MEMORY_GROWTH
+        why = (_strongest(moved) if leaks else "") or self._node_story(row)
         fails = "is failing" if table.driver[row] == Driver.UNREADY else "fails within 15 min"
         payload: dict[str, str | int | float | bool] = {}
         if kind is ActionKind.THROTTLE:
@@ -221,33 +223,38 @@ class _Case:
         usable = (table.abstains == 0) & self.population.workload_open
         usable &= workloads.kind == WorkloadKind.SERVICE
         usable &= workloads.replicas_desired <= workloads.replicas_baseline
-        risk = np.where(usable, table.risk_permille[:, horizon_column(SOON_SECONDS)], 0)
+        column = horizon_column(self.settings.workload_horizon_seconds)
+        risk = np.where(usable, table.risk_permille[:, column], 0)
         for row in np.argsort(-risk, kind="stable")[:CANDIDATES].tolist():
             if risk[row] >= 1000 * self.settings.replicate_risk:
                 yield self._workload_wish(row, int(risk[row]))
 
     def _workload_wish(self, row: int, risk: int) -> Proposal:
         table, target = self.forecast.workload_risk, self.snapshot.workload_ref(row)
-        why = _DRIVERS[Driver(int(table.driver[row]))].format(int(table.driver_value[row]))
-        needs = self.settings.replicate_risk
+        needs, ahead = self.settings.replicate_risk, self.settings.workload_horizon_seconds // 60
+        digits = 2 if needs >= SMALL_RISK else 3
+        least = f"{needs:.{digits}f}"
         worst = self._riskiest_pod_of(row)
         avoid = "" if worst is None else self._host_of(worst)
         moved = () if worst is None else self._moved_by("pods", int(self.snapshot.pods.uid[worst]))
+        why = _DRIVERS[Driver(int(table.driver[row]))].format(int(table.driver_value[row]))
+        why = _strongest(moved) or why
         return self.voice.wants(
             ActionKind.REPLICATE,
             target,
             score=risk / 1000,
             priority=2,
-            reason=f"{target.short} loses too many replicas within 5 min with probability "
-            f"{share(risk)} (needs {needs:.2f}){self._says(moved)}{': ' + why if why else ''}",
+            reason=f"{target.short} loses too many replicas within {ahead} min with probability "
+            f"{risk / 1000:.{digits}f} (needs {least}){self._says(moved)}"
+            f"{': ' + why if why else ''}",
             evidence=(
-                Evidence("risk 5 min", risk / 1000, "", needs),
+                Evidence(f"risk {ahead} min", risk / 1000, "", needs),
                 Evidence("ready replicas", float(self.snapshot.workloads.replicas_ready[row])),
                 Evidence("minimum", float(self.snapshot.workloads.min_available[row])),
                 *moved,
             ),
             payload={"seconds": BRIDGE_SECONDS, **({"avoid": avoid} if avoid else {})},
-            otherwise=f"below {needs:.2f} the choice would have been: nothing for {target.short}",
+            otherwise=f"below {least} the choice would have been: nothing for {target.short}",
         )
 
     def _riskiest_pod_of(self, row: int) -> int | None:
@@ -255,7 +262,8 @@ class _Case:
         pods = pods[self.snapshot.pods.node[pods] >= 0]
         if not len(pods):
             return None
-        return int(pods[np.argmax(self.forecast.pod_risk.risk_permille[pods, self.column])])
+        column = horizon_column(self.settings.workload_horizon_seconds)
+        return int(pods[np.argmax(self.forecast.pod_risk.risk_permille[pods, column])])
 
     def _host_of(self, pod: int) -> str:
         return str(self.snapshot.nodes.names[self.snapshot.pods.node[pod]])
@@ -480,3 +488,8 @@ class _Case:
             f"{share(risk)}, says {self.forecast.forecaster}: {told.feature} "
             f"{told.value_thousandths / 1000:g} adds {told.adds_thousandths / 1000:+g} log-odds"
         )
+
+
+def _strongest(moved: tuple[Evidence, ...]) -> str:
+    """What moved a learned risk most, in its own numbers; nothing of a transparent one."""
+    return f"{moved[0].name} {moved[0].value:+g} {moved[0].unit}" if moved else ""

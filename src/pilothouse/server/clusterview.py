@@ -37,6 +37,7 @@ from pilothouse.server.shapes import (
     RawView,
     ReactionView,
     ScalerView,
+    ShiftView,
     SourceView,
     StimulusView,
     TroubleView,
@@ -134,6 +135,10 @@ def forecast_view(snapshot: Snapshot, forecast: Forecast) -> ForecastView:
         abstentions=[
             AbstentionView(scope=a.scope, reason=a.reason, until_seconds=a.until_seconds)
             for a in forecast.abstentions
+        ],
+        drift=[
+            ShiftView(scope=s.scope, feature=s.feature, index=s.index_thousandths / 1000)
+            for s in forecast.drift
         ],
     )
 

@@ -70,6 +70,17 @@ class Metrics:
             ["source"],
             registry=own,
         )
+        self._drift = Gauge(
+            "pilothouse_forecast_drift_index",
+            "Stability index of features that moved away from training, by scope and feature.",
+            ["scope", "feature"],
+            registry=own,
+        )
+        self._abstains = Gauge(
+            "pilothouse_forecast_abstentions",
+            "Parts of the latest forecast that were left to another forecaster or to nobody.",
+            registry=own,
+        )
         self._reward = Gauge(
             "pilothouse_reward", "Reward of settled actions by agent.", ["agent"], registry=own
         )
@@ -89,6 +100,10 @@ class Metrics:
         for source in view.cluster.sources:
             self._ages.labels(source.name).set(source.age_seconds)
             self._complete.labels(source.name).set(source.completeness_permille / 1000)
+        self._drift.clear()  # a feature that came back is no longer told
+        for shift in view.forecast.drift:
+            self._drift.labels(shift.scope, shift.feature).set(shift.index)
+        self._abstains.set(len(view.forecast.abstentions))
         total = view.rewards.total
         self._reward.labels("safety").set(total.safety)
         self._reward.labels("efficiency").set(total.efficiency)

@@ -326,6 +326,14 @@ class AbstentionView(Shape, frozen=True, kw_only=True):
     until_seconds: Annotated[int | None, _says("Cluster clock until when, where known.")]
 
 
+class ShiftView(Shape, frozen=True, kw_only=True):
+    """A feature whose population moved away from a forecaster's training data."""
+
+    scope: Annotated[str, _says("nodes or pods.")]
+    feature: Annotated[str, _says("Its name.")]
+    index: Annotated[float, _says("Stability index; from 0.25 on it is told.")]
+
+
 class ForecastView(Shape, frozen=True, kw_only=True):
     """What the forecaster said, in short."""
 
@@ -337,6 +345,7 @@ class ForecastView(Shape, frozen=True, kw_only=True):
     demand_upper_millicores: Annotated[int, _says("The same, 95th percentiles summed.")]
     capacity_millicores: Annotated[int, _says("CPU capacity of awake nodes.")]
     abstentions: Annotated[list[AbstentionView], _says("Where there is no forecast.")]
+    drift: Annotated[list[ShiftView], _says("Features that moved away from training.")]
 
 
 class EventView(Shape, frozen=True, kw_only=True):

@@ -90,6 +90,10 @@ class SafetySettings:
     hold_seconds: Seconds = 1_800
     """How long a node that was moved off is kept empty. Only a few nodes may be empty at a time, so
     a calibrated forecaster, which can be asked again, ships a shorter one."""
+    workload_horizon_seconds: Literal[300, 900, 1800, 3600] = 300
+    """How far ahead a workload's own failures are looked at. Replicas take seconds, so five
+    minutes are enough; a forecaster that learned from a trace is only sharp an hour ahead and
+    ships that."""
     demand_share: Annotated[float, Between(0.1, 2)] = 1.0
     """Share of a workload's or the cluster's capacity that p95 demand may reach before a replica
     or a sleeping node is asked for."""

@@ -368,7 +368,8 @@ def _validated(value: object, hint: Any, path: str) -> Any:
 
 def _coerced(value: object, kind: Any) -> Any:
     if typing.get_origin(kind) is Literal:
-        return value if value in typing.get_args(kind) else _BAD
+        known = typing.get_args(kind)
+        return next((m for m in known if value == m and type(value) is type(m)), _BAD)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return next((m for m in kind if value == m.value), _BAD)
     if kind is float and type(value) is int and abs(value) < 1 << 53:
@@ -400,7 +401,7 @@ def _accepts(hint: Any, default: object = None) -> str:
         which = f" for each of {keys}" if keys else " by name"
         return f"{_accepts(typing.get_args(kind)[1])}{which}"
     if typing.get_origin(kind) is Literal:
-        return f"one of {', '.join(typing.get_args(kind))}"
+        return f"one of {', '.join(str(m) for m in typing.get_args(kind))}"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return f"one of {', '.join(str(m.value) for m in kind)}"
     if isinstance(bound, OneWord):

@@ -87,6 +87,12 @@ function Notes({ cluster, forecast, now }: Props) {
           {one.until_seconds !== null && `, until ${clock(one.until_seconds)}`}
         </li>
       ))}
+      {forecast.drift.map((shift) => (
+        <li key={`${shift.scope}${shift.feature}`} data-testid="drift">
+          <span class="badge warn">drift</span> {shift.scope}: {shift.feature} moved away from training, stability
+          index {shift.index.toFixed(2)} (told from 0.25 on)
+        </li>
+      ))}
       {cluster.violating.map((workload) => (
         <li key={workload.name}>
           <span class="badge warn">violation</span> {workload.name} {workload.latency_ms} ms (objective{" "}

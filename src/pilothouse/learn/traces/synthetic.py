@@ -94,8 +94,8 @@ class _World:
             job=1000 + job,
             priority=int(_PRIORITIES[tier]),
             scheduling_class=min(tier, 3),
-            cpu=float(dice.uniform(0.005, 0.05)),
-            memory=float(dice.uniform(0.005, 0.04)),
+            cpu=float(dice.uniform(0.003, 0.12)),
+            memory=float(dice.uniform(0.003, 0.12)),
             leaky=bool(dice.random() < r.leaky_share),
             buggy=bool(self.buggy[user] and dice.random() < 0.5),
             seconds=int(dice.integers(1200, max(min(self.end, 6 * 3600), 1201))),
@@ -164,14 +164,22 @@ class _World:
         self, shape: _Shape, index: int, machine: int, at: int, end: int, dice: np.random.Generator
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         first = at // WINDOW_SECONDS * WINDOW_SECONDS
+        # Habits of the job and bursts of the instance have dice of their own: changing how much is
+        # used changes nobody's fate.
+        habit = np.random.default_rng([self.recipe.seed, 3, shape.job])
+        busy, held = float(habit.uniform(0.1, 1.8)), float(habit.uniform(0.1, 0.7))
+        bursts = np.random.default_rng([self.recipe.seed, 4, shape.job, index, at])
         for start in range(first, end, WINDOW_SECONDS):
             begins, ends = max(start, at), min(start + WINDOW_SECONDS, end)
             if ends <= begins:
                 continue
             wave = 0.5 + 0.3 * np.sin(2 * np.pi * ends / DAY_SECONDS)
-            cpu = shape.cpu * float(wave * dice.uniform(0.85, 1.15))
+            cpu = shape.cpu * busy * float(wave * dice.uniform(0.85, 1.15))
             grown = (ends - at) / shape.leak_seconds if shape.leaky else 0.0
-            memory = shape.memory * min(0.45 + 0.55 * grown, 1.0) * float(dice.uniform(0.98, 1.0))
+            memory = (
+                shape.memory * min(held + (1 - held) * grown, 1.0) * float(dice.uniform(0.98, 1.0))
+            )
+            peak = cpu * float(bursts.uniform(1.0, 3.0))
             yield (
                 "instance_usage",
                 {
@@ -181,7 +189,7 @@ class _World:
                     "instance_index": index,
                     "machine_id": str(machine + 1),
                     "average_usage": {"cpus": cpu, "memory": memory},
-                    "maximum_usage": {"cpus": cpu * 1.3, "memory": memory},
+                    "maximum_usage": {"cpus": peak, "memory": memory},
                     "cycles_per_instruction": float(dice.uniform(0.8, 3.0)),
                     "memory_accesses_per_instruction": float(dice.uniform(0.001, 0.02)),
                     "cpu_usage_distribution": [cpu * (0.5 + 0.08 * k) for k in range(11)],

@@ -88,6 +88,7 @@ def to_ensemble(booster: Any, depth: int) -> Ensemble:
     score = document["learner_model_param"]["base_score"].strip("[]")
     base = float(score.split(",")[0])
     if document["objective"]["name"] == "binary:logistic":
+        base = min(max(base, 1e-6), 1 - 1e-6)  # a part without any failure is no certainty
         base = float(np.log(base / (1 - base)))
     inner = 2**depth - 1
     shape = (len(trees), inner)

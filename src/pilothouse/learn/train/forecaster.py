@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from pilothouse.domain import HORIZONS_SECONDS
 from pilothouse.errors import TraceUnreadable
@@ -26,7 +27,11 @@ from pilothouse.predict.drift import Bins
 from pilothouse.predict.learned import RiskArtifact, RiskPart
 
 FILE = "forecaster.json"
-MISS_OVER_REPLICA = 19.0  # a replica for five minutes is cheap against a failure nobody bridged
+LABELLED_SECONDS = 3_600  # what trace trees are fitted to; shorter horizons are calibrated from it
+ALERT_SHARE = 0.1  # of held-out windows: a replica for five minutes is cheap, and the guard counts
+LEAST_WATCHED_SECONDS = 2_400  # of a journal
+FEWEST_FAILURES = 10  # windows that say when to stop
+LEAST_RISK = 0.01  # below this nobody is woken, however seldom a trace fails
 
 
 def train_risk(
@@ -81,8 +86,13 @@ def on_journals(journals: tuple[Path, ...], *, name: str) -> RiskArtifact:
     for path in journals:
         snapshots = (recorded.snapshot for recorded in JournalReader(path).cycles())
         nodes, pods, (failures, seen, end) = simulated.watch(snapshots, 2)
-        if not nodes:
-            raise TraceUnreadable(f"{path} has too few cycles to learn from. Let it run longer.")
+        watched = end - nodes[0].at if nodes else 0
+        if watched < LEAST_WATCHED_SECONDS:
+            raise TraceUnreadable(
+                f"{path} has {watched // 60} min of cycles to learn from, and what happens within "
+                f"15 min must be known for most of them: needs {LEAST_WATCHED_SECONDS // 60} min. "
+                "Let it run longer."
+            )
         dice = np.random.default_rng(0)
         # Stretches stand in for runs; the forecast horizon before each cut is left out by labels.
         for number, (node, pod) in enumerate(zip(nodes, pods, strict=True)):
@@ -90,6 +100,11 @@ def on_journals(journals: tuple[Path, ...], *, name: str) -> RiskArtifact:
             simulated._keep(node_rows, node, failures["nodes"], end, stretch, None, dice)
             simulated._keep(pod_rows, pod, failures["pods"], end, stretch, None, dice)
         summaries.append(seen)
+    if not simulated.teaches(pod_rows):
+        raise TraceUnreadable(
+            f"Hardly a pod failed in {', '.join(p.name for p in journals)}: there is nothing to "
+            "learn from. Let it run longer, or add journals with --journal."
+        )
     return simulated.assemble(
         node_rows,
         pod_rows,
@@ -116,12 +131,15 @@ def on_trace(features: Path, *, name: str) -> RiskArtifact:
     job = rows["job"].to_numpy()
     _, member, count = np.unique(job, return_inverse=True, return_counts=True)
     turn = np.random.default_rng(0).integers(0, 10, len(count))[member]
-    column = HORIZONS_SECONDS.index(3600)
+    column = HORIZONS_SECONDS.index(LABELLED_SECONDS)
     known = labels[:, column] >= 0
     train, stop = np.flatnonzero(known & (turn < 6)), np.flatnonzero(known & (turn == 6))
     weight = (1 / np.sqrt(count))[member][train]
+    weight *= len(weight) / weight.sum()  # a leaf's least weight counts rows, however long jobs are
     y = labels[:, column].astype(np.float32)
-    ensemble = fit(x[train], y[train], simulated.POD_BOOST, weight=weight, valid=(x[stop], y[stop]))
+    # Without failures in it, the stopping part would stop at the first tree.
+    valid = (x[stop], y[stop]) if y[stop].sum() >= FEWEST_FAILURES else None
+    ensemble = fit(x[train], y[train], simulated.POD_BOOST, weight=weight, valid=valid)
     margin = ensemble.margin(x)
     points = []
     for horizon in range(len(HORIZONS_SECONDS)):
@@ -136,33 +154,53 @@ def on_trace(features: Path, *, name: str) -> RiskArtifact:
         ranges=Range.of(x, CORE),
         bins=Bins.of(x[train]),
     )
+    held = np.flatnonzero(known & (turn > 6))
+    thresholds, at_budget = _bridging(part.probabilities(x[held])[:, column], y[held])
     return RiskArtifact(
         name=name,
         pods=part,
         nodes=None,
         familiarity=None,
         window_seconds=300,
-        thresholds=_bridging(MISS_OVER_REPLICA),
+        thresholds=thresholds,
         card={
             "trained_on": {"dataset": features.name, "rows": len(train)},
             "command": f"pilothouse train risk --dataset {features.name}",
-            "pods": {"base_rate": round(float(y[train].mean()), 5)},
+            "pods": {"base_rate": round(float(y[train].mean()), 5), **at_budget},
         },
     )
 
 
-def _bridging(miss_over_replica: float) -> dict[str, float]:
-    """Failures of a trace's pods are rare, so no calibrated risk of theirs comes near a half.
+def _bridging(
+    risk: NDArray[np.float64], failed: NDArray[np.float32]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Thresholds by an alert budget on held-out jobs, and what the budget buys there.
 
-    A replica that bridges a restart is asked for where a miss costs what a needless one does. The
-    other two follow below it: nodes are the baseline's, whose risks are moved onto this scale.
+    Failures of a trace's pods are rare, so no calibrated risk of theirs comes near a half; how high
+    it does come is the trace's own matter. A replica that bridges a restart is asked for from the
+    lowest risk that at most ``ALERT_SHARE`` of the windows reach. The other two follow below it:
+    nodes are the baseline's, whose risks are moved onto this scale. All are whole per mille,
+    because risks are.
     """
-    level = 1 / (1 + miss_over_replica)
-    return {
-        "replicate_risk": round(level, 4),
-        "migrate_risk": round(0.8 * level, 4),
-        "throttle_risk": round(0.6 * level, 4),
+    order = np.sort(risk)
+    least = order[-max(int(ALERT_SHARE * len(order)), 1)]
+    if (risk >= least).mean() > ALERT_SHARE:  # a plateau that the budget cannot pay for
+        higher = order[order > least]
+        least = higher[0] if len(higher) else least
+    level = max(float(np.ceil(1000 * least)) / 1000, LEAST_RISK)
+    alert = risk >= level
+    card = {
+        "alert_share": round(float(alert.mean()), 4),
+        "alert_precision": round(float(failed[alert].mean()), 4) if alert.any() else 0.0,
+        "alert_recall": round(float(failed[alert].sum() / max(failed.sum(), 1)), 4),
     }
+    thresholds = {
+        "replicate_risk": level,
+        "migrate_risk": round(0.8 * level, 3),
+        "throttle_risk": round(0.6 * level, 3),
+        "workload_horizon_seconds": LABELLED_SECONDS,
+    }
+    return thresholds, card
 
 
 def train_demand(

@@ -47,6 +47,7 @@ TRAINING = (  # the families kept for judging in the loop (evaluate/inloop.py) a
     "idle",
 )
 FOLDS = 4
+FEWEST_FAILURES = 20  # rows before a failure; from fewer nothing is learned
 MISS_OVER_ACTION = 1 / 9
 HOLD_SECONDS = 600  # of 300 to 1,800; shorter ones let a dying node take pods again
 JUDGED_EVERY = 5
@@ -239,7 +240,9 @@ def assemble(
     hold_seconds: int = HOLD_SECONDS,
 ) -> RiskArtifact:
     """Fit, calibrate and judge both parts."""
-    nodes, node_card = _fit_part(node_rows, NODE, NODE_BOOST)
+    nodes, node_card = None, {"left_to": "the transparent baseline: hardly a node failed"}
+    if teaches(node_rows):
+        nodes, node_card = _fit_part(node_rows, NODE, NODE_BOOST)
     pods, pod_card = _fit_part(pod_rows, CORE, POD_BOOST)
     return RiskArtifact(
         name=name,
@@ -255,6 +258,15 @@ def assemble(
             "not_for": "other clusters without training on their own journal",
         },
     )
+
+
+def teaches(rows: Rows) -> bool:
+    """Whether enough failures are known outside the runs kept to judge."""
+    if not rows.features:
+        return False
+    _, labels, run = rows.stacked()
+    failed = labels[:, HORIZONS_SECONDS.index(900)] == 1
+    return int((failed & ~_judged(run)).sum()) >= FEWEST_FAILURES
 
 
 def thresholds(miss_over_action: float) -> dict[str, float]:

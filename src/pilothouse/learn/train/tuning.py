@@ -29,6 +29,7 @@ Objective = Callable[[Parameters], Iterator[float]]  # a figure per stage; the s
 TUNING_SEEDS, REPORT_SEEDS = (300, 301, 302), (400, 401, 402)
 CYCLES = 160
 FOLDS = ((0, 1, 2), (3, 4, 5), (6, 7))  # of ten turns of jobs; the last two are never looked at
+FORECASTER = Settings().forecast.forecaster  # agents are tuned under it unless another is named
 PATIENT_TRIALS = 4  # before anything is pruned
 
 
@@ -108,22 +109,30 @@ def demand_objective(dataset: str) -> Objective:
     return objective
 
 
-def agents_objective(scenario: str, seeds: tuple[int, ...] = TUNING_SEEDS) -> Objective:
+def agents_objective(
+    scenario: str, forecaster: str, seeds: tuple[int, ...] = TUNING_SEEDS
+) -> Objective:
     """Minus what the cluster suffered: failed pods count most, then objectives, then energy."""
 
     def objective(parameters: Parameters) -> Iterator[float]:
         for seed in seeds:
-            yield -cost(parameters, scenario, seed)
+            yield -cost(parameters, scenario, forecaster, seed)
 
     return objective
 
 
-def cost(parameters: Parameters, scenario: str, seed: int, cycles: int = CYCLES) -> float:
-    """One run under these thresholds, in failed-pod seconds and what is worth as much."""
+def cost(
+    parameters: Parameters, scenario: str, forecaster: str, seed: int, cycles: int = CYCLES
+) -> float:
+    """One run under these thresholds, in failed-pod seconds and what is worth as much.
+
+    Thresholds belong to a forecaster's scale, so they are tuned under the one they will be used
+    with.
+    """
     from pilothouse.learn.evaluate.inloop import run_arm
     from pilothouse.settings.file import with_overrides
 
-    settings = with_overrides(Settings(), dict(parameters))
+    settings = with_overrides(Settings(), {"forecast.forecaster": forecaster, **dict(parameters)})
     arm = run_arm(settings, scenario, seed, cycles, held_out=False)
     return arm.failed_pod_seconds + 0.5 * arm.violation_seconds + 2.0 * arm.actions
 
@@ -134,6 +143,7 @@ def tune(
     trials: int,
     dataset: str | None = None,
     scenario: str = "node-degradation",
+    forecaster: str = FORECASTER,
     seed: int = 0,
     sampler: str = "tpe",
     ray: str | None = None,
@@ -141,7 +151,7 @@ def tune(
     progress: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Run trials until the study has so many; the best parameters and what they are worth."""
-    space, objective, key = _problem(what, dataset, scenario)
+    space, objective, key = _problem(what, dataset, scenario, forecaster)
     path = storage or folder("models") / f"tune-{key}.db"
     path.parent.mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -181,15 +191,18 @@ def tune(
         "scores": [t.value for t in study.trials if t.state == optuna.trial.TrialState.COMPLETE],
     }
     if what == "agents":
-        out["other_seeds"] = _report_agents(dict(best.params), scenario)
+        out["other_seeds"] = _report_agents(dict(best.params), scenario, forecaster)
     return out
 
 
 def _problem(
-    what: str, dataset: str | None, scenario: str
+    what: str, dataset: str | None, scenario: str, forecaster: str
 ) -> tuple[Callable[[optuna.Trial], Parameters], Objective, str]:
     if what == "agents":
-        return agent_space, agents_objective(scenario), f"agents-{scenario}"
+        key = f"agents-{Path(scenario).stem}"
+        if forecaster != FORECASTER:
+            key += f"-{Path(forecaster).stem}"
+        return agent_space, agents_objective(scenario, forecaster), key
     if dataset is None:
         raise UnknownName(f"Tuning {what} needs a dataset. Give one with --dataset NAME.")
     if what == "risk":
@@ -234,10 +247,10 @@ def _on_ray(objective: Objective, address: str) -> Score:
     return lambda trials, chosen: list(cluster.get([remote.remote(p) for p in chosen]))
 
 
-def _report_agents(best: Parameters, scenario: str) -> dict[str, float]:
+def _report_agents(best: Parameters, scenario: str, forecaster: str) -> dict[str, float]:
     default = _defaults(best)
-    tuned = float(np.mean([cost(best, scenario, s) for s in REPORT_SEEDS]))
-    usual = float(np.mean([cost(default, scenario, s) for s in REPORT_SEEDS]))
+    tuned = float(np.mean([cost(best, scenario, forecaster, s) for s in REPORT_SEEDS]))
+    usual = float(np.mean([cost(default, scenario, forecaster, s) for s in REPORT_SEEDS]))
     return {"tuned_cost": tuned, "default_cost": usual, "lower_by": 1 - tuned / max(usual, 1e-9)}
 
 
