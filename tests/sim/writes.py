@@ -42,7 +42,7 @@ def until(
 def random_write(snapshot: Snapshot, dice: Dice) -> Write:
     """Any verb on any object, sometimes nonsense."""
     verb = list(Verb)[dice.between(0, len(Verb) - 1)]
-    if verb in (Verb.TAINT, Verb.DRAIN, Verb.POWER, Verb.FREQUENCY):
+    if verb in (Verb.TAINT, Verb.AVOID, Verb.DRAIN, Verb.POWER, Verb.FREQUENCY):
         row = dice.between(0, len(snapshot.nodes) - 1)
         ref, uid = snapshot.node_ref(row), int(snapshot.nodes.uid[row])
     elif verb is Verb.SCALE:
@@ -56,6 +56,7 @@ def random_write(snapshot: Snapshot, dice: Dice) -> Write:
         ref, uid = snapshot.pod_ref(row), int(snapshot.pods.uid[row])
     high = {
         Verb.TAINT: 1,
+        Verb.AVOID: 1,
         Verb.DRAIN: 2,
         Verb.POWER: 1,
         Verb.FREQUENCY: 1000,

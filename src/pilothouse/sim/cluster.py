@@ -56,6 +56,7 @@ class Cluster(Protocol):
 _ON = {
     Verb.SCALE: "workload",
     Verb.TAINT: "node",
+    Verb.AVOID: "node",
     Verb.EVICT: "pod",
     Verb.DRAIN: "node",
     Verb.POWER: "node",

@@ -52,6 +52,7 @@ def _limit(value: int) -> int:
 _CURRENT: dict[Verb, Callable[[State, int], int]] = {
     Verb.SCALE: _replicas,
     Verb.TAINT: lambda s, row: int(s.n_taint[row]),
+    Verb.AVOID: lambda s, row: 0,
     Verb.EVICT: lambda s, row: 0,
     Verb.DRAIN: lambda s, row: int(s.n_drain[row]),
     Verb.POWER: lambda s, row: int(s.n_power[row] != ASLEEP),
@@ -93,6 +94,12 @@ def _taint(s: State, row: int, value: int, avoid: int) -> str:
 def _room(s: State, cluster: int) -> None:
     """Pending pods are worth another try from the next tick on."""
     s.c_freed[cluster] = s.tick + 1
+
+
+def _avoid(s: State, row: int, value: int, avoid: int) -> str:
+    raise RefusedError(
+        "unsupported: here a scale itself names the node its new replica is kept off"
+    )
 
 
 def _evict(s: State, row: int, value: int, avoid: int) -> str:
@@ -187,6 +194,7 @@ def _gate(s: State, row: int, value: int, avoid: int) -> str:
 _PERFORM: dict[Verb, Callable[[State, int, int, int], str]] = {
     Verb.SCALE: _scale,
     Verb.TAINT: _taint,
+    Verb.AVOID: _avoid,
     Verb.EVICT: _evict,
     Verb.DRAIN: _drain,
     Verb.POWER: _power,
