@@ -156,6 +156,7 @@ func (p *Placement) preScore(c *cycle, pod *v1.Pod, nodes []fwk.NodeInfo, now ti
 		return p.skip(c, "no snapshot")
 	}
 	if err := p.rows.score(list, nodes, t, c.wish); err != nil {
+		c.table = nil // there are no numbers to record
 		return p.skip(c, "unknown candidate")
 	}
 	if !p.rows.choice.Usable {
