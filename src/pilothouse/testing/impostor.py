@@ -2,7 +2,7 @@
 """Something else at the scorer's address: it hangs, dawdles, flaps or answers garbage.
 
 A behavior is what happens to one connection. Whoever asks is the scheduler plugin, which has to
-place every pod whatever it is told here.
+place every pod whatever it is told here. Records it wants to hand in find nobody.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def impostor(port: int, behave: Behavior) -> Iterator[None]:
 
     def treat(connection: socket.socket) -> None:
         with connection, suppress(OSError):  # the scheduler hanging up is the right thing to do
-            behave(connection)
+            if not connection.recv(4096, socket.MSG_PEEK).startswith(b"POST"):
+                behave(connection)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
