@@ -156,6 +156,7 @@ func (p *Placement) preScore(c *cycle, pod *v1.Pod, nodes []fwk.NodeInfo, now ti
 		return p.skip(c, "no snapshot")
 	}
 	if err := p.rows.score(list, nodes, t, c.wish); err != nil {
+		c.table = nil // there are no numbers to record
 		return p.skip(c, "unknown candidate")
 	}
 	if !p.rows.choice.Usable {
@@ -225,7 +226,12 @@ func (p *Placement) fallback(pod *v1.Pod, info fwk.NodeInfo) int64 {
 // SignPod says what of a pod the scores depend on, so that the scheduler may use one result for
 // several equal pods. A pod with a suggestion of its own is like no other.
 func (p *Placement) SignPod(_ context.Context, pod *v1.Pod) (fragments []fwk.SignFragment, status *fwk.Status) {
-	defer recovered("sign")
+	defer func() {
+		if caught := recover(); caught != nil {
+			note("sign", caught)
+			fragments, status = nil, fwk.NewStatus(fwk.Unschedulable, "the pod could not be looked at")
+		}
+	}()
 	if p.args.Mode == Off {
 		return nil, nil
 	}

@@ -54,13 +54,11 @@ func (r *rows) score(list, candidates []fwk.NodeInfo, t *table, w wish) error {
 	}
 	if whole || r.table != t || r.wish.user != w.user {
 		r.takeTable(t, w.user)
-		whole = true
 	}
-	if !r.wish.same(w) {
-		whole = true
-	}
+	whole = whole || !r.wish.same(w)
 	r.table, r.wish = t, w
 	if err := r.takeCandidates(candidates, t); err != nil {
+		r.network = nil // nothing was encoded: the next pod starts afresh
 		return err
 	}
 	r.ask = policy.NewAsk(w.Pod, r.largestCPU, r.largestMemory)
@@ -158,11 +156,16 @@ func (r *rows) measure() bool {
 	return changed
 }
 
-// takeTable takes the columns that come from the scorer.
+// takeTable takes the columns that come from the scorer. A table comes every second, and most of
+// what it says is what the one before said.
 func (r *rows) takeTable(t *table, user string) {
 	for row, name := range r.names {
-		r.nodes[row].LatencyMS = t.latencyOf(user, name)
-		r.nodes[row].IdlePowerShare = t.idlePowerOf(name)
+		node := &r.nodes[row]
+		latency, power := t.latencyOf(user, name), t.idlePowerOf(name)
+		if !equal(node.LatencyMS, latency) || !equal(node.IdlePowerShare, power) {
+			node.LatencyMS, node.IdlePowerShare = latency, power
+			r.stale[row] = true
+		}
 	}
 }
 
