@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster as placement sees it: one column per fact, one row per node."""
+"""A real cluster as placement sees it: one row per node, from the objects of its API."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -47,32 +46,6 @@ class Request:
     soft_limit_ms: float = float("nan")
     hard_limit_ms: float = float("nan")
     user: str = ""
-
-
-class View(Protocol):
-    """Where the nodes come from."""
-
-    def machines(self) -> Sequence[Machine]: ...
-
-    def age_seconds(self) -> float: ...
-
-
-class NoCluster:
-    """A scorer without a kubeconfig: callers bring their nodes themselves."""
-
-    def machines(self) -> Sequence[Machine]:
-        return ()
-
-    def age_seconds(self) -> float:
-        return 0.0
-
-
-class Watched(Protocol):
-    """What is needed of the store of caches."""
-
-    def nodes(self) -> list[Node]: ...
-
-    def pods(self) -> list[Pod]: ...
 
 
 def machines_of(nodes: Sequence[Node], pods: Sequence[Pod]) -> list[Machine]:
