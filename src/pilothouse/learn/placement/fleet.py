@@ -34,6 +34,9 @@ class Step:
     invalid: Flags  # the choice was not feasible although some node was
     hopeless: Flags  # no node was feasible; the pod was given up
     over: Flags  # the course has ended
+    pending_seconds: NDArray[
+        np.float64
+    ]  # until it was bound; NaN: never, or its choice was invalid
 
 
 class Fleet:
@@ -89,18 +92,21 @@ class Fleet:
         leaving = c.leavers[rows, now]
         who, which = np.nonzero(leaving >= 0)
         self._remove(rows[who], leaving[who, which])
-        if self._nodes_move:
+        if self._watches_nodes:
             self._move_nodes(rows)
         latency = c.latency_ms[rows, c.epoch[rows, now]]
         flat = rows[:, None] * s.nodes + np.arange(s.nodes)[None, :]
         s.n_latency[flat] = latency
         self._offer(rows, now)
 
+    @property
+    def _watches_nodes(self) -> bool:
+        return self._nodes_move
+
     def _move_nodes(self, rows: I8) -> None:
         """Nodes that come are empty; the pods of one that goes wait to be created again."""
-        s, c = self.state, self.courses
-        now = self.step_number[rows][:, None]
-        there = c.exists[rows] & (c.open_from[rows] <= now) & (now < c.open_until[rows])
+        s = self.state
+        there = self._there(rows)
         for row, gone in zip(rows.tolist(), self.open[rows] & ~there, strict=True):
             for node in np.flatnonzero(gone).tolist():
                 slots = self._slot_of[row]
@@ -110,6 +116,12 @@ class Fleet:
                 self._again[row].extend(lost.tolist())
         self.open[rows] = there
         self.state.n_ready[: s.nobody_node] = self.open.ravel()
+
+    def _there(self, rows: I8) -> Flags:
+        """Which nodes there are at this step of these courses."""
+        c, now = self.courses, self.step_number[rows][:, None]
+        there: Flags = c.exists[rows] & (c.open_from[rows] <= now) & (now < c.open_until[rows])
+        return there
 
     def _remove(self, rows: I8, numbers: NDArray[np.integer]) -> None:
         s = self.state
@@ -203,6 +215,7 @@ class Fleet:
             invalid=some & ~bound,
             hopeless=hopeless,
             over=self.step_number >= self.courses.steps,
+            pending_seconds=np.where(bound, 0.0, np.nan),  # simulated time stands still meanwhile
         )
 
     def _next(self, rows: I8) -> None:
