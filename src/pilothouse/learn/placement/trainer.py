@@ -539,3 +539,7 @@ def _start_stage(settings: Settings, courses: dict[str, Array], carry: Carry) ->
 
 def _floats(values: Any) -> tuple[float, ...]:
     return tuple(float(x) for x in np.asarray(values))
+
+
+# What ``learner`` builds on, where placements come one at a time instead of from compiled worlds.
+first_carry, update, epsilon_at, optimizer_of = _first_carry, _update, _epsilon, _optimizer
