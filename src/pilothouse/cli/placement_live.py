@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,13 +14,19 @@ from pilothouse.cli.output import print_json, progress
 
 if TYPE_CHECKING:
     from pilothouse.lab import Lab
-    from pilothouse.learn.placement.cluster import Place
+    from pilothouse.learn.placement.cluster import Cluster, Place
+    from pilothouse.learn.placement.comparing import Comparison
+    from pilothouse.learn.placement.comparing_live import LiveArm
     from pilothouse.learn.placement.rewards import Reward
+    from pilothouse.learn.placement.thesis_tests import Trial
     from pilothouse.learn.placement.trainer import Settings
     from pilothouse.policy import Policy
 
 NAMESPACE = "pilothouse-placement"
 PROBE_PORT = 10271
+KNOWN_SECONDS = 15.0  # a machine full of other work measures late
+NOISE_MS = 20.0
+TABLE_SECONDS = 4.0  # the scorer asks probes every two seconds, the plugin asks it every second
 IMAGE = "registry.k8s.io/pause:3.10"
 NamespaceOption = Annotated[
     str, typer.Option(help="With --live: its own namespace; all pods in it are ours.")
@@ -122,6 +129,73 @@ def practice(
     typer.echo(
         f"Policy  {made.stem}.json  (served by: pilothouse scorer --policy {made.stem}.json)"
     )
+
+
+def compare_live(
+    trial: Trial, arms: tuple[str, ...], place: Place, *, seeds: int, quiet: bool
+) -> Comparison:
+    """Play the arms on a real cluster; in the lab their schedulers and latencies are set."""
+    from pilothouse.learn.placement import comparing_live
+    from pilothouse.learn.placement.cluster import Cluster
+
+    lab = lab_of(place.kubeconfig)
+    enter = _entering(lab, arms)
+    cluster = Cluster(place)
+    try:
+        with progress("Placing", quiet=quiet, total=len(arms) * seeds * trial.steps) as advance:
+            return comparing_live.compare_live(
+                trial,
+                arms,
+                cluster,
+                seeds=seeds,
+                enter=enter,
+                set_latency=None if lab is None else _mover(lab, cluster),
+                told=advance,
+            )
+    finally:
+        cluster.close()
+
+
+def _entering(lab: Lab | None, arms: tuple[str, ...]) -> Callable[[str], LiveArm]:
+    """How an arm takes over; a bad name fails before anything is placed."""
+    from pilothouse.errors import UnknownName
+    from pilothouse.lab import arms as schedulers
+    from pilothouse.learn.placement.comparing_live import BY_HAND, LiveArm, by_hand
+
+    known = (*BY_HAND, *schedulers.ARMS)
+    for name in arms:
+        if lab is not None and name not in known:
+            raise UnknownName.among("arm", name, known)
+
+    def enter(name: str) -> LiveArm:
+        if name in BY_HAND:
+            return by_hand(name)
+        if lab is not None:
+            return LiveArm(words=schedulers.use(lab, name).words)
+        # Outside the lab schedulers are not ours to change: an arm is one that runs there.
+        scheduler = "default-scheduler" if name == "default" else name
+        return LiveArm(words=f"scheduler {scheduler} of the cluster", scheduler=scheduler)
+
+    return enter
+
+
+def _mover(lab: Lab, cluster: Cluster) -> Callable[[Mapping[str, float]], None]:
+    """Puts the lab's users at a distance, and waits until probes and scheduler know."""
+    import time
+
+    def move(wanted: Mapping[str, float]) -> None:
+        lab.set_latency(dict(wanted))
+        deadline = time.monotonic() + KNOWN_SECONDS
+        while time.monotonic() < deadline:
+            seen = cluster.look().latency_ms
+            if all(seen.get(node, 0.0) >= ms for node, ms in wanted.items()) and all(
+                seen[node] <= ms + NOISE_MS for node, ms in wanted.items()
+            ):
+                break
+            time.sleep(0.2)
+        time.sleep(TABLE_SECONDS)
+
+    return move
 
 
 def fine_tune(
