@@ -56,7 +56,7 @@ class Comparison:
         return "on a real cluster" if self.profiles else "simulated"
 
 
-def _mean(values: F8) -> F8:
+def mean_of(values: F8) -> F8:
     """(courses,), over what has a meaning; NaN where nothing has."""
     known = np.isfinite(values)
     count = known.sum(axis=0)
@@ -72,14 +72,14 @@ def _energy_wh(played: Played, trial: Trial) -> F8:
 
 
 FIGURES: dict[str, Callable[[Played, Trial], F8]] = {
-    "used nodes": lambda p, trial: _mean(p.active),
-    "chosen latency, ms": lambda p, trial: _mean(p.latency_ms),
-    "soft violations, %": lambda p, trial: 100 * _mean(p.over_soft),
-    "hard violations, %": lambda p, trial: 100 * _mean(p.over_hard),
+    "used nodes": lambda p, trial: mean_of(p.active),
+    "chosen latency, ms": lambda p, trial: mean_of(p.latency_ms),
+    "soft violations, %": lambda p, trial: 100 * mean_of(p.over_soft),
+    "hard violations, %": lambda p, trial: 100 * mean_of(p.over_hard),
     "energy, Wh modelled": _energy_wh,
-    "max-min load share": lambda p, trial: _mean(p.spread),
-    "pending, s": lambda p, trial: _mean(p.pending_seconds),
-    "pods that fitted nowhere, %": lambda p, trial: 100 * _mean(p.hopeless),
+    "max-min load share": lambda p, trial: mean_of(p.spread),
+    "pending, s": lambda p, trial: mean_of(p.pending_seconds),
+    "pods that fitted nowhere, %": lambda p, trial: 100 * mean_of(p.hopeless),
 }
 
 
@@ -172,7 +172,6 @@ class Plot:
     unit: str
     curves: dict[str, F8]  # each (steps,)
     changes: tuple[int, ...] = ()
-    averaged: bool = True
 
 
 def write_plot(plot: Plot, folder: Path) -> list[Path]:
@@ -184,7 +183,7 @@ def write_plot(plot: Plot, folder: Path) -> list[Path]:
 def _write_csv(plot: Plot, folder: Path) -> Path:
     path = folder / f"{plot.name}.csv"
     averages = {f"{k} (average of {WINDOW})": moving_average(v) for k, v in plot.curves.items()}
-    columns = plot.curves | (averages if plot.averaged else {})
+    columns = plot.curves | averages
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["step", *columns, "change"])
@@ -206,15 +205,12 @@ def _write_png(plot: Plot, folder: Path) -> Path:
     axes = figure.add_subplot()
     for number, (name, values) in enumerate(plot.curves.items()):
         color = f"C{number}"
-        if plot.averaged:
-            axes.plot(values, color=color, alpha=0.25, linewidth=0.8)
-            axes.plot(moving_average(values), color=color, label=name)
-        else:
-            axes.plot(values, color=color, label=name)
+        axes.plot(values, color=color, alpha=0.3, linewidth=0.8)
+        axes.plot(moving_average(values), color=color, label=name)
     for number, change in enumerate(plot.changes):
         label = "latencies change" if number == 0 else None
         axes.axvline(change, color="gray", linestyle="--", linewidth=1, label=label)
-    axes.set_title(plot.title)
+    axes.set_title(f"{plot.title}; thin: raw, thick: average of {WINDOW}")
     axes.set_xlabel("placement")
     axes.set_ylabel(plot.unit)
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
@@ -228,8 +224,8 @@ def plots_of(comparison: Comparison) -> list[Plot]:
     """Used nodes and chosen latency by arm, means over seeds."""
     trial = comparison.trial
     both: tuple[tuple[str, str, str, Callable[[Played], F8]], ...] = (
-        ("used-nodes", "Used nodes", "nodes", lambda p: _mean(p.active.T)),
-        ("latency", "Chosen latency", "ms", lambda p: _mean(p.latency_ms.T)),
+        ("used-nodes", "Used nodes", "nodes", lambda p: mean_of(p.active.T)),
+        ("latency", "Chosen latency", "ms", lambda p: mean_of(p.latency_ms.T)),
     )
     return [
         Plot(

@@ -119,12 +119,12 @@ def _room(ask: F8, before: F8, after: F8) -> F8:
     return np.where(added > LEAST_SHARE, ask[:, None] / np.maximum(added, LEAST_SHARE), 1.0)
 
 
-def from_journal(path: Path) -> Recorded:
+def from_journal(path: Path, *, fewest: int = FEWEST) -> Recorded:
     """Every bind of a journal that a policy looked at."""
     binds = [bind for bind in map(_bind, _reported(path)) if bind is not None]
-    if len(binds) < FEWEST:
+    if len(binds) < max(fewest, 1):
         raise InvalidSetting(
-            f"{path} holds {len(binds)} placements with a policy's features; {FEWEST} is the "
+            f"{path} holds {len(binds)} placements with a policy's features; {fewest} is the "
             "least to learn from. Run the scheduler with the scorer's --journal FILE for longer."
         )
     width = max(len(rows) for rows, _ in binds)
