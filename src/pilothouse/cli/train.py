@@ -93,7 +93,8 @@ def placement(
     policy: Annotated[str, typer.Option(help="ee, lb, el-rl, or a name with --reward.")],
     preset: Annotated[str, typer.Option(help="thesis or fast.")] = "fast",
     resource: Annotated[
-        str, typer.Option(help="What load means: requests (CPU and memory), pods, cpu, memory.")
+        str,
+        typer.Option(help="What load means: requests (CPU and memory), pods, cpu, memory, disk."),
     ] = "requests",
     reward: Annotated[
         str | None, typer.Option(help="A reward's name, or a file of components and weights.")
@@ -137,6 +138,8 @@ def placement(
         raise UnknownName.among("policy", policy, tuple(rewards.OF_POLICY))
     if live is not None and from_journal is not None:
         raise InvalidSetting("Both --live and --from-journal are given. Keep one.")
+    if from_journal is not None and resource == "disk":
+        raise InvalidSetting("A recorded placement has no disk. Give another --resource.")
     chosen = rewards.find(reward or rewards.OF_POLICY[policy], resource)
     where = out or folder("models") / f"placement-{policy}"
     sized = training.sized(policy, PRESETS[preset])

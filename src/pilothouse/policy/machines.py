@@ -17,6 +17,7 @@ FINISHED = ("Succeeded", "Failed")
 IDLE_POWER_ANNOTATION = "pilothouse.dev/idle-power-share"
 SOFT_ANNOTATION, HARD_ANNOTATION = "latencySoftConstraint", "latencyHardConstraint"
 USER_ANNOTATION = "pilothouse.dev/latency-user"
+DISK = "ephemeral-storage"
 PREFIX = "pilothouse.dev/"
 
 
@@ -35,6 +36,8 @@ class Machine:
     memory_requested: int
     memory_allocatable: int  # MiB
     idle_power_share: float  # NaN: unknown
+    disk_requested: int = 0
+    disk_allocatable: int = 0  # MiB of ephemeral storage; 0: its kubelet reports none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class Request:
 
     cpu_millicores: float = 0.0
     memory_mib: float = 0.0
+    disk_mib: float = 0.0
     soft_limit_ms: float = float("nan")
     hard_limit_ms: float = float("nan")
     user: str = ""
@@ -74,6 +78,8 @@ def _machine(node: Node, pods: Sequence[Pod]) -> Machine:
         cpu_allocatable=millicores(offered.get("cpu", "0")),
         memory_requested=int(sum(r.memory_mib for r in requests)),
         memory_allocatable=mebibytes(offered.get("memory", "0")),
+        disk_requested=int(sum(r.disk_mib for r in requests)),
+        disk_allocatable=mebibytes(offered.get(DISK, "0")),
         idle_power_share=_number(node.metadata.annotations.get(IDLE_POWER_ANNOTATION, "")),
     )
 
@@ -91,6 +97,7 @@ def request_of(pod: Pod) -> Request:
     return Request(
         cpu_millicores=sum(millicores(w.get("cpu", "0")) for w in wants),
         memory_mib=sum(mebibytes(w.get("memory", "0")) for w in wants),
+        disk_mib=sum(mebibytes(w.get(DISK, "0")) for w in wants),
         soft_limit_ms=_limit(pod, SOFT_ANNOTATION),
         hard_limit_ms=_limit(pod, HARD_ANNOTATION),
         user=pod.metadata.annotations.get(USER_ANNOTATION, ""),

@@ -24,6 +24,7 @@ from pilothouse.clients.requests import Refusal, Requests
 from pilothouse.clients.resources import Node, Pod
 from pilothouse.errors import BackendError, InvalidSetting
 from pilothouse.policy.machines import (
+    DISK,
     HARD_ANNOTATION,
     SOFT_ANNOTATION,
     Machine,
@@ -98,6 +99,8 @@ class Cluster:
             "cpu": f"{request.cpu_millicores:.0f}m",
             "memory": f"{request.memory_mib:.0f}Mi",
         }
+        if request.disk_mib:
+            requests[DISK] = f"{request.disk_mib:.0f}Mi"
         container = {
             "name": "placed",
             "image": self.place.image,

@@ -54,6 +54,7 @@ class Fleet:
         self._again: list[list[int]] = [[] for _ in range(count)]
         self._pod = np.zeros(count, np.int64)  # number of the pod on offer
         self.counted = np.zeros((count, nodes), np.int64)
+        self.disk = np.zeros((count, nodes), np.int64)  # MiB requested; not the simulator's
         self.open: Flags = np.zeros((count, nodes), np.bool_)
         self._nodes_move = courses.nodes_move
         self.restart(self._rows)
@@ -78,6 +79,7 @@ class Fleet:
         s.w_exists[rows] = 1
         s.w_home[rows] = rows
         self.counted[rows] = 0
+        self.disk[rows] = c.disk_background[rows]
         self.step_number[rows] = 0
         self._slot_of[rows] = -1
         self.open[rows] = c.exists[rows] & (c.open_from[rows] <= 0)
@@ -132,6 +134,8 @@ class Fleet:
         rows, numbers, slots = rows[slots >= 0], numbers[slots >= 0], slots[slots >= 0]
         node = s.node[slots]
         np.subtract.at(self.counted, (rows, node - rows * s.nodes), 1)
+        written = self.courses.pod_disk[rows, numbers]
+        np.subtract.at(self.disk, (rows, node - rows * s.nodes), written)
         pods.remove(s, slots)
         self._slot_of[rows, numbers] = -1
 
@@ -204,6 +208,7 @@ class Fleet:
         s, rows = self.state, self._rows[bound]
         pods.bind(s, self.slots[bound], rows * s.nodes + choice[bound])
         self.counted[rows, choice[bound]] += 1
+        self.disk[rows, choice[bound]] += self.courses.pod_disk[rows, self._pod[rows]]
         hopeless: Flags = np.logical_not(some)
         given_up = self.slots[hopeless]
         pods.remove(s, given_up)
@@ -242,10 +247,13 @@ class Fleet:
             cpu_room=s.n_cpu[:-1].reshape(shape).copy(),
             memory=s.n_memory_requested[:-1].reshape(shape).copy(),
             memory_room=s.n_memory[:-1].reshape(shape).copy(),
+            disk=self.disk.copy(),
+            disk_room=self.courses.disk,
             idle_permille=self.courses.idle_permille,
             latency_ms=s.n_latency[:-1].reshape(shape).copy(),
             pod_cpu=s.cpu_request[slots],
             pod_memory=s.memory_request[slots],
+            pod_disk=self.courses.pod_disk[self._rows, self._pod],
             soft_ms=soft,
             hard_ms=hard,
         )

@@ -136,6 +136,7 @@ class LiveFleet(Fleet):
         request = Request(
             cpu_millicores=float(s.cpu_request[slot]),
             memory_mib=float(s.memory_request[slot]),
+            disk_mib=float(self.courses.pod_disk[0, self._pod[0]]),
             soft_limit_ms=float(soft[0]),
             hard_limit_ms=float(hard[0]),
         )
@@ -181,6 +182,8 @@ class LiveFleet(Fleet):
             for column, value in _columns(machine, self._look).items():
                 getattr(s, column)[row] = value
             self.counted[0, row] = self._look.counted(machine.name)
+            self.disk[0, row] = machine.disk_requested
+            self.courses.disk[0, row] = max(machine.disk_allocatable, 1)
             self.courses.pod_capacity[0, row] = machine.pod_capacity
             self.courses.idle_permille[0, row] = _idle_permille(machine)
 
@@ -220,28 +223,28 @@ def _on_nodes(course: Courses, look: Look, width: int) -> Courses:
     for row, machine in enumerate(look.machines):
         columns["pod_capacity"][0, row] = machine.pod_capacity
         columns["idle_permille"][0, row] = _idle_permille(machine)
-    columns["cpu"][:], columns["memory"][:] = 1, 1  # until the first look
+    for name in ("cpu", "memory", "disk"):
+        columns[name][:] = 1  # until the first look
     columns["latency_ms"][:] = UNKNOWN_MS
     columns["open_until"][:] = FOREVER
     return replace(course, **columns)
 
 
 def fitted(course: Courses, look: Look) -> Courses:
-    """Pods as large on these nodes as they were on the course's own, never larger."""
+    """Pods as large on these nodes as they were on the course's own, never larger.
+
+    Where kubelets report no ephemeral storage, pods ask for none.
+    """
+    machines = look.machines
     scaled = {}
-    for pod, room, taken, real in (
-        ("pod_cpu", "cpu", "cpu_background", _free_cpu(look)),
-        ("pod_memory", "memory", "memory_background", _free_memory(look)),
+    for what, least, real in (
+        ("cpu", 1, sum(m.cpu_allocatable - m.cpu_requested for m in machines)),
+        ("memory", 1, sum(m.memory_allocatable - m.memory_requested for m in machines)),
+        ("disk", 0, sum(m.disk_allocatable - m.disk_requested for m in machines)),
     ):
-        free = ((getattr(course, room) - getattr(course, taken)) * course.exists).sum()
-        share = min(real / max(int(free), 1), 1.0)
-        scaled[pod] = np.maximum(getattr(course, pod) * share, 1).astype(np.int32)
+        room, taken = getattr(course, what), getattr(course, f"{what}_background")
+        free = int(((room - taken) * course.exists).sum())
+        share = min(max(real, 0) / max(free, 1), 1.0)
+        pods = getattr(course, f"pod_{what}") * share
+        scaled[f"pod_{what}"] = np.maximum(pods, least).astype(np.int32)
     return replace(course, **scaled)
-
-
-def _free_cpu(look: Look) -> int:
-    return sum(m.cpu_allocatable - m.cpu_requested for m in look.machines)
-
-
-def _free_memory(look: Look) -> int:
-    return sum(m.memory_allocatable - m.memory_requested for m in look.machines)

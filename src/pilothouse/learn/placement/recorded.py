@@ -104,10 +104,13 @@ class Recorded:
             cpu_room=cpu_room,
             memory=node("memory_requested_share") * memory_room,
             memory_room=memory_room,
+            disk=np.zeros(self.valid.shape),
+            disk_room=np.ones(self.valid.shape),
             idle_permille=1000 * node("idle_power_share"),
             latency_ms=np.where(node("latency_known") > 0, node("latency_ms"), UNKNOWN_MS),
             pod_cpu=cpu,
             pod_memory=memory,
+            pod_disk=np.zeros(self.count),
             soft_ms=pod("soft_limit_ms"),
             hard_ms=pod("hard_limit_ms"),
         )

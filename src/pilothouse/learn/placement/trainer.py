@@ -499,7 +499,7 @@ def _first_carry(settings: Settings, seed: Array) -> Carry:
         weights=weights,
         target=weights,
         optimizer=_optimizer(settings).init(weights),
-        envs=Envs(*[nothing] * 7),
+        envs=Envs(*[nothing] * len(Envs._fields)),
         replay=Transition(*[nothing] * 6),
         step=jnp.zeros((), jnp.int32),
         stage_step=jnp.zeros((), jnp.int32),
