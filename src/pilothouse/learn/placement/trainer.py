@@ -499,7 +499,7 @@ def _first_carry(settings: Settings, seed: Array) -> Carry:
         weights=weights,
         target=weights,
         optimizer=_optimizer(settings).init(weights),
-        envs=Envs(*[nothing] * 7),
+        envs=Envs(*[nothing] * len(Envs._fields)),
         replay=Transition(*[nothing] * 6),
         step=jnp.zeros((), jnp.int32),
         stage_step=jnp.zeros((), jnp.int32),
@@ -539,3 +539,7 @@ def _start_stage(settings: Settings, courses: dict[str, Array], carry: Carry) ->
 
 def _floats(values: Any) -> tuple[float, ...]:
     return tuple(float(x) for x in np.asarray(values))
+
+
+# What ``learner`` builds on, where placements come one at a time instead of from compiled worlds.
+first_carry, update, epsilon_at, optimizer_of = _first_carry, _update, _epsilon, _optimizer
