@@ -20,12 +20,11 @@ from pilothouse.errors import ArtifactBroken, InvalidSetting, MissingFile
 from pilothouse.learn.placement.chooser import Learned
 from pilothouse.learn.placement.course import Family, draw
 from pilothouse.learn.placement.playing import play
+from pilothouse.learn.placement.presets import THESIS, Settings
 from pilothouse.learn.placement.rewards import named
 from pilothouse.learn.placement.rewards.shuffled import Shuffled
 from pilothouse.learn.placement.scalars import Scalars, masked_crc
 from pilothouse.learn.placement.trainer import (
-    THESIS,
-    Settings,
     Trainer,
     Transition,
     Weights,
@@ -42,9 +41,12 @@ pytestmark = pytest.mark.timeout(600)  # compiling takes long on a busy machine
 FIXTURES = Path(__file__).parents[3] / "api" / "fixtures" / "placement"
 TINY = replace(
     THESIS,
-    steps=1280,
+    steps=128,
     batch=64,
-    learning_starts=80,
+    train_every=1,
+    updates=1,
+    learning_starts=8,
+    target_every=50,
     buffer=1280,
     courses=64,
     encoder=(16,),
