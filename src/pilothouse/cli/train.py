@@ -102,7 +102,7 @@ def placement(
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 1,
     seeds: Annotated[int, typer.Option(min=1, help="Networks to train, side by side.")] = 1,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Placements; the preset's if none.")
+        int | None, typer.Option(min=1, help="Steps of training; the preset's if none.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from its checkpoint.")] = False,
@@ -163,6 +163,16 @@ def placement(
             out=where,
             resume=resume,
             told=lambda told, total: advance(),
+            command=_repeated(
+                {"policy": policy, "seeds": seeds},
+                {
+                    "preset": (preset, "fast"),
+                    "resource": (resource, "requests"),
+                    "reward": (reward, None),
+                    "seed": (seed, 1),
+                    "steps": (steps, None),
+                },
+            ),
         )
     if as_json:
         lines = {str(k): [x.to_json() for x in v] for k, v in trained.lines.items()}
@@ -177,3 +187,10 @@ def placement(
                 f"seed {number}  {mark}  {line.what}: {line.value:.4f} ({sign} {line.bound})"
             )
     typer.echo(f"Policy  {trained.best}.json  ({trained.seconds:.0f} s, validation, simulated)")
+
+
+def _repeated(always: dict[str, object], unless: dict[str, tuple[object, object]]) -> str:
+    """The command that trains the same again; options at their defaults are left out."""
+    given = always | {name: value for name, (value, usual) in unless.items() if value != usual}
+    options = " ".join(f"--{name} {value}" for name, value in given.items())
+    return f"pilothouse train placement {options}"
