@@ -8,7 +8,8 @@ per turn, for ever). Lines on stdout say what is durable and what was answered, 
 
 ``PILOTHOUSE_TEST_STOP`` names a place between an intent and its receipt: ``durable`` (before
 anything was sent), ``ticket`` (after the ticket) or ``write`` (after a write, before its receipt).
-The process stops there by itself, the first time it comes by, and says so.
+The process stops there by itself, the first time it comes by or, with ``write:3``, the third, and
+says so.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import os
 import random
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 from time import sleep
 
@@ -43,9 +45,14 @@ def tell(what: str, value: object) -> None:
     print(json.dumps({what: value}), flush=True)
 
 
+PASSED: Counter[str] = Counter()
+
+
 def pass_by(place: str) -> None:
     """Stop here if this is the place; whoever told us to will kill us."""
-    if os.environ.get("PILOTHOUSE_TEST_STOP") == place:
+    wanted, _, time = os.environ.get("PILOTHOUSE_TEST_STOP", "").partition(":")
+    PASSED[place] += 1
+    if (wanted, int(time or 1)) == (place, PASSED[place]):
         tell("stopped", place)
         os.kill(os.getpid(), signal.SIGSTOP)
 

@@ -257,11 +257,11 @@ def test_field_of_another_controller_is_refused_by_name(
     assert replicas(installed, "owned") == 2
 
 
-def a_budget(name: str, least: int) -> dict[str, Any]:
+def a_budget(name: str, least: int, namespace: str = SPACE) -> dict[str, Any]:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": {"name": name, "namespace": SPACE},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": name}}},
     }
 

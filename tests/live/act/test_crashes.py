@@ -63,7 +63,8 @@ def test_killed_loop_keeps_every_promise(
         if number == KILLS:
             return LoopProcess(actuator_kubeconfig, journal, "watch")
         place = PLACES[number % len(PLACES)]
-        return LoopProcess(actuator_kubeconfig, journal, "busy", "crew", stop=place)
+        stop = f"{place}:{1 + number % 3}" if place else ""  # some act before they die
+        return LoopProcess(actuator_kubeconfig, journal, "busy", "crew", stop=stop)
 
     loop = standby(0)
     try:

@@ -23,7 +23,7 @@ from pilothouse.lab import Lab
 from pilothouse.propose.registry import Registration
 from pilothouse.settings import Settings
 from pilothouse.testing.hostile import Recipe, band
-from tests.live.act.helm import SPACE, Helm
+from tests.live.act.helm import Helm
 from tests.live.act.loops import run_checker
 from tests.live.act.test_actions import a_budget
 from tests.live.conftest import a_deployment
@@ -31,7 +31,7 @@ from tests.testing.forgery import names
 
 DECISIONS = int(os.environ.get("PILOTHOUSE_DECISIONS", "40"))
 FAKE = {"pilothouse.dev/lab": "fake"}
-CLOSED = "closed-env"
+OPEN, CLOSED = "hostile-env", "closed-env"  # of their own: budgets outlive a loop and its tests
 RECIPES = tuple(
     Recipe(kind, about, aim, payload, 1.0, 0, 60, "")
     for kind, about, payload in (
@@ -72,7 +72,7 @@ def a_helm(kubeconfig: Path, journal: Path, **overrides: Any) -> Iterator[Helm]:
         helm.close()
 
 
-def fake(name: str, *, replicas: int = 2, namespace: str = SPACE, **pod: Any) -> dict[str, Any]:
+def fake(name: str, *, replicas: int = 2, namespace: str = OPEN, **pod: Any) -> dict[str, Any]:
     """A Deployment on the fake nodes; what is given goes into its pods."""
     document = a_deployment(name, namespace=namespace, replicas=replicas, selector=FAKE)
     template = document["spec"]["template"]
@@ -84,7 +84,11 @@ def fake(name: str, *, replicas: int = 2, namespace: str = SPACE, **pod: Any) ->
 
 def temptations(lab: Lab) -> None:
     """Everything that is never to be touched, beside what may be, on real and on fake nodes."""
-    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": CLOSED}}
+    spaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        for name, labels in ((OPEN, {"pilothouse.dev/managed": "true"}), (CLOSED, {}))
+    ]
+    limits = {"cpu": "200m", "memory": "64Mi"}
     important = {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
@@ -94,7 +98,7 @@ def temptations(lab: Lab) -> None:
     daemons = fake("daemons")
     daemons["kind"] = "DaemonSet"
     del daemons["spec"]["replicas"]
-    bare = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare", "namespace": SPACE}}
+    bare = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare", "namespace": OPEN}}
     bare |= {"spec": fake("bare")["spec"]["template"]["spec"]}
     notes = {
         "ours": ("pilothouse.dev/do-not-disrupt", "true"),
@@ -103,7 +107,7 @@ def temptations(lab: Lab) -> None:
         "deschedulers": ("descheduler.alpha.kubernetes.io/prefer-no-eviction", "true"),
     }
     for thing in (
-        space,
+        *spaces,
         important,
         daemons,
         bare,
@@ -112,18 +116,20 @@ def temptations(lab: Lab) -> None:
         fake("urgent", priorityClassName="important"),
         fake("theirs", namespace=CLOSED),
         *(fake(name, annotations={key: value}) for name, (key, value) in notes.items()),
-        a_budget("prey", 2),
-        a_budget("shoal", 7),
+        a_deployment("prey", namespace=OPEN, replicas=3, limits=limits),
+        a_budget("prey", 2, namespace=OPEN),
+        a_budget("shoal", 7, namespace=OPEN),
     ):
         lab.apply(json.dumps(thing))
 
 
-@pytest.fixture
-def prey(installed: Lab, harbor: Callable[..., Any]) -> Iterator[None]:
+@pytest.fixture(scope="module")
+def prey(installed: Lab) -> Iterator[None]:
     temptations(installed)
-    harbor("prey", replicas=3, limits={"cpu": "200m", "memory": "64Mi"})
+    words = ("--for=condition=Available", "deployment", "--all", "-n", OPEN, "--timeout=120s")
+    installed.kubectl("wait", *words)
     yield
-    installed.kubectl("delete", "namespace", CLOSED, "--wait=false")
+    installed.kubectl("delete", "namespace", OPEN, CLOSED, "--wait=false")
 
 
 @pytest.mark.timeout(300 + DECISIONS)
@@ -139,10 +145,10 @@ def test_hostile_agents_break_nothing_and_good_ones_still_act(
     proposals: Counter[str] = Counter()
     acted: Counter[str] = Counter()
     with a_helm(actuator_kubeconfig, journal) as helm:
-        helm.know(helm.workload("prey"), helm.workload("shoal"))
+        helm.know(helm.workload("prey", OPEN), helm.workload("shoal", OPEN))
         for number in range(DECISIONS):
-            if number % 20 == 10:  # a legitimate wish, among all the others
-                helm.want(ActionKind.REPLICATE, helm.workload("prey"))
+            if number % 20 == 0:  # a legitimate wish, among all the others
+                helm.want(ActionKind.REPLICATE, helm.workload("prey", OPEN))
             decision = next(iter(helm.runner.cycles(1))).turn.decision
             proposals.update(str(v.ruling) for v in decision.verdicts)
             acted.update(a.agent for a in decision.actions)
@@ -174,7 +180,7 @@ def test_checker_finds_violations_once_the_guard_is_gone(
     with monkeypatch.context() as patched:
         patched.setattr("pilothouse.guard.guard.RAILS", ())
         with a_helm(actuator_kubeconfig, journal) as helm:
-            helm.know(helm.workload("prey"), helm.workload("shoal"))
+            helm.know(helm.workload("prey", OPEN), helm.workload("shoal", OPEN))
             for _ in range(12):
                 helm.turn()
     checked = run_checker(installed, [journal], tmp_path, since)
