@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from pilothouse.act import planner
+from pilothouse.act import plans
 from pilothouse.domain import (
     Action,
     ActionKind,
@@ -225,7 +225,7 @@ def test_order_of_what_is_active_survives_a_store_that_sorts_its_keys() -> None:
 def test_planner_and_guard_agree_which_verbs_write_one_field() -> None:
     """Both keep the table, because siblings do not import each other; a conflict and a budget must
     mean the same field."""
-    assert planner.FIELDS == FIELDS
+    assert plans.FIELDS == FIELDS
     assert set(FIELDS) == set(Verb)
 
 
