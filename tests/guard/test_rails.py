@@ -169,7 +169,7 @@ def test_a_pod_that_must_stay_is_not_evicted() -> None:
 def test_a_step_by_step_drain_may_begin_beside_protected_pods_and_a_sleep_may_not() -> None:
     snapshot = with_namespace(calm(), "kube-system", protected=1)
     live = replace(Settings(), act=ActSettings(stepwise=True))
-    shared = Ref("sim", "node", "", "node-1")
+    shared = Ref("sim", "node", "", "node-9")
     assert judge(wish(ActionKind.MIGRATE, shared), snapshot, settings=live) is None
     sleep = wish(ActionKind.POWER_STATE, shared, EFFICIENCY, state="asleep")
     assert rule(judge(sleep, snapshot, settings=live)) == "protected"
