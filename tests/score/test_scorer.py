@@ -145,6 +145,18 @@ def test_without_forks_the_reward_is_the_window_against_the_time_before(before: 
     assert result.reward.efficiency == pytest.approx(0.6 * 60 * (1000 - 600) / 1000)
 
 
+def test_observed_results_of_overlapping_windows_are_both_flagged():
+    scorer, cluster = Scorer(ScoreSettings(settle_seconds=60, forks=False)), Cluster()
+    act(scorer, cluster, slow_down(1, 600))
+    cluster.advance(30)
+    act(scorer, cluster, slow_down(2, 500))
+    cluster.advance(60)
+    assert [result.overlapped for result in scorer.due(cluster)] == [True, True]
+    act(scorer, cluster, slow_down(3, 400))
+    cluster.advance(60)
+    assert [result.overlapped for result in scorer.due(cluster)] == [False]
+
+
 def test_restore_opens_no_window_and_reaches_the_forks():
     scorer, cluster = Scorer(ScoreSettings(settle_seconds=60)), Cluster()
     act(scorer, cluster, slow_down(1, 600))

@@ -79,6 +79,7 @@ class Scorer:
         executed = [(a, w) for a, w, r in done if r.status is Status.DONE]
         actions = list({a.id: a for a, _ in executed if not a.restores}.values())
         now = cluster.clock_seconds
+        earlier = [window.action for window in self._windows if window.fork is None]
         for window in self._windows:
             _replay(window.fork, executed, now)
             window.overlapped |= any(_overlaps(window.action, action) for action in actions)
@@ -93,7 +94,10 @@ class Scorer:
                     fork=fork,
                     start=start,
                     due_seconds=now + self._settings.settle_seconds,
-                    overlapped=any(_overlaps(action, o) for o in actions if o.id != action.id),
+                    # A fork has the earlier actions too; what is only observed has their tails.
+                    overlapped=any(
+                        _overlaps(action, o) for o in (*actions, *earlier) if o.id != action.id
+                    ),
                     usual=None if fork is not None else self._usual(start, now),
                 )
             )
