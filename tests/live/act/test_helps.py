@@ -53,7 +53,7 @@ QUICK = Course(
         guard__ttl_seconds={"replicate": 120, "migrate": 120}, guard__per_workload=4
     ),
     leak_mib_per_minute=120,
-    leak_seconds=60,
+    leak_seconds=48,
     degrade_seconds=60,
     ramp_seconds=90,
 )
@@ -76,9 +76,11 @@ def pair(installed: Lab, tmp_path: Path, eventually: Make) -> Iterator[Twins]:
 @contextmanager
 def acting(lab: Lab, kubeconfig: Path, folder: Path) -> Iterator[Pilot]:
     """Safety acts, in the namespace that opted in; afterwards everything is taken back."""
-    with piloted(lab, kubeconfig, folder, COURSE.settings, "--enforce=safety") as pilot:
-        yield pilot
-    restore(everything=True, kubeconfig=lab.layout.kubeconfig)
+    try:
+        with piloted(lab, kubeconfig, folder, COURSE.settings, "--enforce=safety") as pilot:
+            yield pilot
+    finally:
+        restore(everything=True, kubeconfig=lab.layout.kubeconfig)
 
 
 def first_action(pilot: Pilot, *kinds: str) -> Done:
