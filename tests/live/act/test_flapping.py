@@ -21,17 +21,20 @@ from pilothouse.clients.access import from_kubeconfig
 from pilothouse.clients.requests import Requests
 from pilothouse.guard.ledger import direction_of, field_of
 from pilothouse.lab import Lab
+from pilothouse.settings import Settings
 from tests.live.act.helm import SPACE, audit
-from tests.live.act.pilot import Done, Pilot, piloted, quick_settings
+from tests.live.act.pilot import Done, Pilot, piloted, shipped_settings
 
-WINDOW, DWELL, WINDOWS = 25, 8, 3
-EVERYBODY = "--enforce=safety,efficiency,admission"
+SCALE = 24  # every window and time in force is so many times shorter than what is shipped
+SHIPPED = Settings().guard
+WINDOW, DWELL, WINDOWS = SHIPPED.window_seconds // SCALE, SHIPPED.dwell_seconds // SCALE, 3
 RIVAL = "rival-controller"
-SETTINGS = quick_settings(
+SETTINGS = shipped_settings(
+    forecast__warmup_seconds=15,
     guard__window_seconds=WINDOW,
     guard__dwell_seconds=DWELL,
-    guard__quarantine_seconds=10 * WINDOW,
-    guard__ttl_seconds={"replicate": WINDOW, "dvfs": WINDOW, "memory_balloon": WINDOW},
+    guard__quarantine_seconds=SHIPPED.quarantine_seconds // SCALE,
+    guard__ttl_seconds={kind: max(t // SCALE, 1) for kind, t in SHIPPED.ttl_seconds.items()},
 )
 Make = Callable[..., Any]
 
@@ -122,7 +125,9 @@ def pilot(
     installed: Lab, actuator_kubeconfig: Path, janitor: Any, tmp_path: Path
 ) -> Iterator[Pilot]:
     folder = tmp_path / "pilot"
-    with piloted(installed, actuator_kubeconfig, folder, SETTINGS, EVERYBODY) as made:
+    with piloted(
+        installed, actuator_kubeconfig, folder, SETTINGS, "--enforce=safety,admission"
+    ) as made:
         yield made
 
 
