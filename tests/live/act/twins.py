@@ -31,12 +31,13 @@ class Load:
     """A load generator at work on one service."""
 
     process: subprocess.Popen[bytes]
+    said: Path
     began: float  # wall clock
 
     def tally(self) -> dict[str, Any]:
         """What became of the requests, once all of them were due."""
-        out, _ = self.process.communicate(timeout=300)
-        found: dict[str, Any] = json.loads(out)
+        self.process.wait(300)
+        found: dict[str, Any] = json.loads(self.said.read_text())
         return found | {"lost": found["due"] - found["answered"]}
 
 
@@ -85,11 +86,13 @@ class Twins:
         command += [f"-service={service}", f"-shape={shape}", f"-seed={seed}"]
         command += [f"-api=https://{API_ADDRESS}:{API_PORT}", f"-ca={self._lab.layout.pki}/ca.crt"]
         command += [f"-token-file={self._folder}/token"]
+        said = self._folder / f"{service.replace('/', '-')}.json"
         began = time.time()
-        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        with said.open("wb") as output:
+            process = subprocess.Popen(command, stdout=output)
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
-        return Load(process, began)
+        return Load(process, said, began)
 
     def close(self) -> None:
         self._stack.close()
