@@ -4,7 +4,8 @@
 Pure: nothing is sent. Anything a proposer may have made up (objects, numbers, types) ends in a
 plan that says why it is impossible, never in an exception. A drain leaves alone what may not be
 moved; where the backend's drain would not (a pod it could evict but we must not), the plan evicts
-pod by pod instead. Inverse writes carry the value we set, so that they run only while it is ours.
+pod by pod instead. On a live cluster a drain is our own, step by step, and spares them. Inverse
+writes carry the value we set, so that they run only while it is ours.
 """
 
 from __future__ import annotations
@@ -211,7 +212,8 @@ class Planner:
             return self._leave_behind(row, movable, proposal.target)
         taint = self._taint(row)
         undo = tuple(back(write) for write in taint)
-        if len(movable) == len(evictable):
+        # Where drains go step by step we choose the pods ourselves, whoever else lives there.
+        if self._settings.act.stepwise or len(movable) == len(evictable):
             drain = self._node_write(Verb.DRAIN, row, 1, 0)
             writes, undo = (*taint, drain), (back(drain), *undo)
             return self._finish(writes, undo, disturbs=len(movable), affected=movable, node=row)
