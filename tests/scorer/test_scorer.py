@@ -15,9 +15,9 @@ import pytest
 
 from pilothouse import policy
 from pilothouse.policy import FEATURES
+from pilothouse.policy.machines import Machine
 from pilothouse.scorer.app import Parts, create_app
 from pilothouse.scorer.board import LATENCY_SECONDS, Board, Latency, PolicySource
-from pilothouse.scorer.cluster import Machine
 from pilothouse.scorer.placements import Placements
 from pilothouse.scorer.watch import Chores
 from pilothouse.testing.placement import FOLDER, random_policy

@@ -14,9 +14,9 @@ import msgspec
 
 from pilothouse.clients import Store, from_kubeconfig
 from pilothouse.clients.resources import KINDS
+from pilothouse.policy.machines import USER_ANNOTATION, Machine, machines_of
 from pilothouse.scorer.app import Parts
 from pilothouse.scorer.board import Board, Latency, PolicySource
-from pilothouse.scorer.cluster import USER_ANNOTATION, Machine, machines_of
 from pilothouse.scorer.metrics import Metrics
 
 CHORE_SECONDS = 1.0
