@@ -259,8 +259,8 @@ func (p *Placement) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod
 	if c == nil || c.table == nil || c.serial != p.serial || p.rows.q == nil {
 		return nil
 	}
-	row := p.rows.rowOf(nodeName)
-	if row < 0 {
+	row, has := p.rows.byName[nodeName]
+	if !has {
 		return nil
 	}
 	agreed := p.rows.candidate[row] && p.rows.choice.IsBest(p.rows.q[row])

@@ -21,6 +21,7 @@ type rows struct {
 	versions  []int64
 	names     []string
 	index     map[*framework.NodeInfo]int32
+	byName    map[string]int
 	nodes     []policy.Node
 	candidate []bool // may be chosen: passed the filters and need not be avoided
 	stale     []bool // has to be encoded again
@@ -105,10 +106,12 @@ func (r *rows) rebuild(list []fwk.NodeInfo) {
 	r.candidate = make([]bool, len(list))
 	r.stale = make([]bool, len(list))
 	r.index = make(map[*framework.NodeInfo]int32, len(list))
+	r.byName = make(map[string]int, len(list))
 	for row, info := range list {
 		r.versions[row] = info.GetGeneration()
 		r.names[row] = info.Node().Name
 		r.index[concrete(info)] = int32(row)
+		r.byName[r.names[row]] = row
 		r.read(row, info)
 	}
 	r.measure()
@@ -233,13 +236,4 @@ func (r *rows) scoreOf(info fwk.NodeInfo) int64 {
 func concrete(info fwk.NodeInfo) *framework.NodeInfo {
 	node, _ := info.(*framework.NodeInfo)
 	return node
-}
-
-func (r *rows) rowOf(name string) int {
-	for row, one := range r.names {
-		if one == name {
-			return row
-		}
-	}
-	return -1
 }
