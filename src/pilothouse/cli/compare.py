@@ -121,8 +121,9 @@ def placement(
     for note in comparison.notes:
         typer.echo(note)
     over = f"means over {seeds} seeds with 95 % intervals" if seeds > 1 else "one seed"
-    where = comparison.where.capitalize()
-    typer.echo(f"{where}; {over}; energy is modelled, at the thesis's pace.")
+    typer.echo(
+        f"{comparison.where.capitalize()}; {over}; energy is modelled, at the thesis's pace."
+    )
 
 
 def _draw(
