@@ -120,9 +120,9 @@ def placement(
         typer.echo(f"{arm}: {words}.")
     for note in comparison.notes:
         typer.echo(note)
+    over = f"means over {seeds} seeds with 95 % intervals" if seeds > 1 else "one seed"
     typer.echo(
-        f"{comparison.where.capitalize()}; means over {seeds} seeds with 95 % intervals; energy is "
-        "modelled, at the thesis's pace."
+        f"{comparison.where.capitalize()}; {over}; energy is modelled, at the thesis's pace."
     )
 
 

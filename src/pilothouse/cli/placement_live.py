@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "pilothouse-placement"
 PROBE_PORT = 10271
-KNOWN_SECONDS = 15.0  # a machine full of other work measures late
+KNOWN_SECONDS = 6.0  # then it goes on: a machine full of other work never measures well
 NOISE_MS = 20.0
 TABLE_SECONDS = 4.0  # the scorer asks probes every two seconds, the plugin asks it every second
 IMAGE = "registry.k8s.io/pause:3.10"
@@ -126,21 +126,26 @@ def practice(
         f"Placed {made.placements} real pods on {nodes} nodes in {made.seconds:.0f} s, "
         f"{made.updates} updates, {len(made.returns)} episodes."
     )
-    typer.echo(
-        f"Policy  {made.stem}.json  (served by: pilothouse scorer --policy {made.stem}.json)"
-    )
+    typer.echo(f"Policy  {made.stem}.json")
+    typer.echo(f"A scorer serves it as it changes: pilothouse scorer --policy {made.stem}.json")
 
 
 def compare_live(
     trial: Trial, arms: tuple[str, ...], place: Place, *, seeds: int, quiet: bool
 ) -> Comparison:
     """Play the arms on a real cluster; in the lab their schedulers and latencies are set."""
+    from pilothouse.errors import UnknownName
+    from pilothouse.lab import arms as schedulers
     from pilothouse.learn.placement import comparing_live
     from pilothouse.learn.placement.cluster import Cluster
 
     lab = lab_of(place.kubeconfig)
-    enter = _entering(lab, arms)
+    known = (*comparing_live.BY_HAND, *schedulers.ARMS)
+    for name in arms:  # a bad name fails before anything is placed
+        if lab is not None and name not in known:
+            raise UnknownName.among("arm", name, known)
     cluster = Cluster(place)
+    stage = None if lab is None else LabStage(lab, cluster)
     try:
         with progress("Placing", quiet=quiet, total=len(arms) * seeds * trial.steps) as advance:
             return comparing_live.compare_live(
@@ -148,54 +153,47 @@ def compare_live(
                 arms,
                 cluster,
                 seeds=seeds,
-                enter=enter,
-                set_latency=None if lab is None else _mover(lab, cluster),
+                enter=comparing_live.as_it_is if stage is None else stage.enter,
+                set_latency=None if stage is None else stage.move,
                 told=advance,
             )
     finally:
         cluster.close()
 
 
-def _entering(lab: Lab | None, arms: tuple[str, ...]) -> Callable[[str], LiveArm]:
-    """How an arm takes over; a bad name fails before anything is placed."""
-    from pilothouse.errors import UnknownName
-    from pilothouse.lab import arms as schedulers
-    from pilothouse.learn.placement.comparing_live import BY_HAND, LiveArm, by_hand
+class LabStage:
+    """The lab, made ready for one arm after the other."""
 
-    known = (*BY_HAND, *schedulers.ARMS)
-    for name in arms:
-        if lab is not None and name not in known:
-            raise UnknownName.among("arm", name, known)
+    def __init__(self, lab: Lab, cluster: Cluster) -> None:
+        self._lab, self._cluster = lab, cluster
+        self._asks_scorer = False
 
-    def enter(name: str) -> LiveArm:
+    def enter(self, name: str) -> LiveArm:
+        """Make this arm the lab's scheduler, or let its rule bind by hand."""
+        from pilothouse.lab import arms as schedulers
+        from pilothouse.learn.placement.comparing_live import BY_HAND, LiveArm, by_hand
+
         if name in BY_HAND:
+            self._asks_scorer = False
             return by_hand(name)
-        if lab is not None:
-            return LiveArm(words=schedulers.use(lab, name).words)
-        # Outside the lab schedulers are not ours to change: an arm is one that runs there.
-        scheduler = "default-scheduler" if name == "default" else name
-        return LiveArm(words=f"scheduler {scheduler} of the cluster", scheduler=scheduler)
+        arm = schedulers.use(self._lab, name)
+        self._asks_scorer = bool(arm.policy)
+        return LiveArm(words=arm.words)
 
-    return enter
+    def move(self, wanted: Mapping[str, float]) -> None:
+        """Put users at a distance, and wait until probes and scheduler know."""
+        import time
 
-
-def _mover(lab: Lab, cluster: Cluster) -> Callable[[Mapping[str, float]], None]:
-    """Puts the lab's users at a distance, and waits until probes and scheduler know."""
-    import time
-
-    def move(wanted: Mapping[str, float]) -> None:
-        lab.set_latency(dict(wanted))
+        self._lab.set_latency(dict(wanted))
         deadline = time.monotonic() + KNOWN_SECONDS
-        while time.monotonic() < deadline:
-            seen = cluster.look().latency_ms
-            if all(seen.get(node, 0.0) >= ms for node, ms in wanted.items()) and all(
-                seen[node] <= ms + NOISE_MS for node, ms in wanted.items()
-            ):
-                break
+        while time.monotonic() < deadline and not self._is_known(wanted):
             time.sleep(0.2)
-        time.sleep(TABLE_SECONDS)
+        if self._asks_scorer:
+            time.sleep(TABLE_SECONDS)
 
-    return move
+    def _is_known(self, wanted: Mapping[str, float]) -> bool:
+        seen = self._cluster.look().latency_ms
+        return all(ms <= seen.get(node, -1.0) <= ms + NOISE_MS for node, ms in wanted.items())
 
 
 def fine_tune(

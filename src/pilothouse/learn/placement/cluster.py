@@ -72,7 +72,11 @@ class Cluster:
         self._api = Requests(from_kubeconfig(place.kubeconfig))
         self._probes = Probes(place.probe_port) if place.probe_port else None
         self._pods = f"/api/v1/namespaces/{place.namespace}/pods"
-        self._ensure_namespace()
+        try:
+            self._ensure_namespace()
+        except BaseException:
+            self._hang_up()
+            raise
 
     def look(self) -> Look:
         """Nodes that take ordinary pods, how far they are, and where our pods are."""
@@ -166,9 +170,12 @@ class Cluster:
         try:
             self.clear()
         finally:
-            self._api.close()
-            if self._probes is not None:
-                self._probes.close()
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        self._api.close()
+        if self._probes is not None:
+            self._probes.close()
 
     def _ours(self) -> list[str]:
         return [pod["metadata"]["name"] for pod in self._api.every(self._pods)]

@@ -137,7 +137,12 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "steps": comparison.trial.steps,
         "changes": list(comparison.trial.changes),
         "rows": [
-            {"arm": r.arm, "figure": r.figure, "mean": r.mean, "half_95": r.half}
+            {
+                "arm": r.arm,
+                "figure": r.figure,
+                "mean": r.mean if np.isfinite(r.mean) else None,
+                "half_95": r.half if np.isfinite(r.half) else None,  # one seed has no interval
+            }
             for r in comparison.rows
         ],
     }
@@ -149,8 +154,14 @@ def table(comparison: Comparison) -> list[tuple[str, ...]]:
     lines: list[tuple[str, ...]] = [("arm", *figures)]
     for arm in comparison.played:
         own = {r.figure: r for r in comparison.rows if r.arm == arm}
-        lines.append((arm, *(f"{own[f].mean:.2f} ± {own[f].half:.2f}" for f in figures)))
+        lines.append((arm, *(_cell(own[f]) for f in figures)))
     return lines
+
+
+def _cell(row: Row) -> str:
+    if not np.isfinite(row.mean):
+        return "-"
+    return f"{row.mean:.2f}" + (f" ± {row.half:.2f}" if np.isfinite(row.half) else "")
 
 
 def moving_average(values: F8, window: int = WINDOW) -> F8:

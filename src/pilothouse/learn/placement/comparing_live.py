@@ -44,6 +44,14 @@ class _Nobody:
         return np.zeros(fleet.courses.count, np.int64)
 
 
+def as_it_is(name: str) -> LiveArm:
+    """Where schedulers are not ours to change: an arm is one that runs in the cluster."""
+    if name in BY_HAND:
+        return by_hand(name)
+    scheduler = DEFAULT_SCHEDULER if name == "default" else name
+    return LiveArm(words=f"scheduler {scheduler} of the cluster", scheduler=scheduler)
+
+
 def by_hand(name: str) -> LiveArm:
     """A rule of ours on a real cluster; no scheduler and so no profile is involved."""
     return LiveArm(

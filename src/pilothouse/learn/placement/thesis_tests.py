@@ -122,6 +122,7 @@ def courses(trial: Trial, seeds: int, *, first_seed: int = 0) -> Courses:
         epoch=np.tile(epoch.astype(np.int32), (seeds, 1)),
         pod_cpu=np.full(shape, trial.cpu_millicores, np.int32),
         pod_memory=np.full(shape, trial.memory_mib, np.int32),
+        pod_disk=np.zeros(shape, np.int32),  # the thesis's pods ask for none
         soft_ms=np.full(shape, trial.soft_ms * trial.latency_factor, np.int32),
         hard_ms=np.full(shape, trial.hard_ms * trial.latency_factor, np.int32),
         leavers=_leavers(trial, seeds),
