@@ -96,7 +96,7 @@ def test_program_ends_with_one_when_something_was_planted(
     command += ["--journal", str(honest), "--tickets", str(tickets), "--now", str(NOW + 60)]
     line = a_line(intent, "nodes", "node-0", NOW)
     for lines, status in (([line], 0), ([line, line], 1)):
-        log.write_text("\n".join([*scenery(NOW), *lines]))
+        log.write_text("\n".join([*scenery(NOW), *lines, '{"half a li']))
         ended = subprocess.run(command, capture_output=True, text=True)
         assert ended.returncode == status, ended.stdout + ended.stderr
         assert f"{status} violations" in ended.stderr

@@ -201,7 +201,9 @@ def audit_files(lab: Lab) -> list[Path]:
 
 
 def audit(lab: Lab) -> list[dict[str, Any]]:
-    lines = [line for file in audit_files(lab) for line in file.read_text().splitlines()]
+    texts = [file.read_text() for file in audit_files(lab)]
+    # What comes after the last line end is being written just now.
+    lines = [line for text in texts for line in text.split("\n")[:-1]]
     return [json.loads(line) for line in lines if line]
 
 

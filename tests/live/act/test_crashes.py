@@ -95,7 +95,7 @@ def test_checker_finds_what_is_planted(helm_journal: Path, installed: Lab, tmp_p
     assert "(0 done)" not in clean.stderr
     table = plants(intent, now)
     log, tickets = tmp_path / "planted.log", tmp_path / "planted.json"
-    log.write_text("\n".join([*scenery(now), *(line for p in table for line in p.lines)]))
+    log.write_text("\n".join([*scenery(now), *(line for p in table for line in p.lines), ""]))
     tickets.write_text(json.dumps({"items": [t for p in table for t in p.tickets]}))
     options = ["--audit", str(log), "--tickets", str(tickets), "--now", str(now + 60)]
     journals = {

@@ -22,7 +22,9 @@ def main() -> int:
     parser.add_argument("--now", type=float, required=True, help="Unix time of the look.")
     parser.add_argument("--no-replay", action="store_true", help="Leave I8 out.")
     given = parser.parse_args()
-    lines = (line for path in given.audit for line in path.read_text().splitlines() if line)
+    # What comes after the last line end is being written just now.
+    texts = (path.read_text() for path in given.audit)
+    lines = (line for text in texts for line in text.split("\n")[:-1] if line)
     deeds, scene = read_log(lines)
     evidence = Evidence(
         deeds=[deed for deed in deeds if deed.at >= given.since],
