@@ -21,7 +21,7 @@ from pilothouse.domain import (
     Write,
 )
 from pilothouse.guard import Charge, Ledger
-from pilothouse.guard.ledger import FIELDS
+from pilothouse.guard.ledger import FIELDS, field_of
 from pilothouse.guard.tally import Tally
 from pilothouse.settings import GuardSettings
 from pilothouse.testing.builders import a_snapshot
@@ -165,6 +165,17 @@ def test_doing_again_what_somebody_undid_is_a_reversal() -> None:
     ledger = charged(an_action("a.0", Verb.TAINT, NODE, 1, 0, expires=1_800))
     again = an_action("b.0", Verb.TAINT, NODE, 1, 0, expires=2_000).writes[0]
     assert ledger.is_reversal(again, 300)
+
+
+def test_doing_again_what_somebody_undid_is_remembered_as_a_turn() -> None:
+    """Or nobody would ever be quarantined: the older inverse is taken over by the newer action."""
+    first = an_action("a.0", Verb.TAINT, NODE, 1, 0, expires=1_800)
+    again = an_action("b.0", Verb.TAINT, NODE, 1, 0, expires=2_000)
+    ledger = charged(first)
+    ledger.charge(a_decision(again, at=300), SNAPSHOT)
+    rest = ledger.rest(field_of(again.writes[0]))
+    assert rest is not None
+    assert rest.reversals == (300,)
 
 
 def test_going_on_after_a_restore_is_no_reversal() -> None:

@@ -154,13 +154,13 @@ class Ledger:
         elif counts:  # what carries on an action was counted with it
             self._book.charges.append(_charge_of(action, now, snapshot))
         for write in action.writes:
+            before = self._book.rests.get(field_of(write))
+            # First, because whether somebody undid us is seen from the inverse that is taken over.
+            self._remember(write, now, restoring=bool(action.restores))
             if restored is None:
                 self._book.sending[write.intent] = Sending(
-                    write=write,
-                    before=self._book.rests.get(field_of(write)),
-                    displaced=self._supersede(write),
+                    write=write, before=before, displaced=self._supersede(write)
                 )
-            self._remember(write, now, restoring=bool(action.restores))
         if action.inverse and action.expires_seconds is not None:
             self._book.active[action.id] = Active(
                 action=action.id,

@@ -18,8 +18,8 @@ from tests.live.act.conftest import read
 from tests.live.act.helm import ACTUATOR, SPACE, audit
 from tests.live.act.pilot import Pilot, piloted, quick_settings
 
-SETTINGS = quick_settings(modes__agents={"safety": "advise"}, guard__ttl_seconds={"replicate": 30})
-LEAK = ("--memory-mib=16", "--grow-mib-per-minute=20")
+SETTINGS = quick_settings(modes__agents={"safety": "advise"}, guard__ttl_seconds={"replicate": 12})
+LEAK = ("--memory-mib=16", "--grow-mib-per-minute=30")
 Make = Callable[..., Any]
 
 

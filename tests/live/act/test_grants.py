@@ -103,6 +103,9 @@ def test_every_verb_that_is_granted_is_used(
         action, receipts = helm.act(ActionKind.REPLICATE, helm.workload(name))
         assert done(receipts), receipts
         assert helm.cluster.find(action.writes[0].intent) is not None  # as after a crash
+    spare, *_ = pods_of(installed, "ordered")
+    _, receipts = helm.act(ActionKind.MIGRATE, helm.pod(spare["metadata"]["name"]))
+    assert done(receipts), receipts
     plain, *_ = pods_of(installed, "plain")
     pod = helm.pod(plain["metadata"]["name"])
     for kind, target, agent, payload in (
@@ -112,9 +115,6 @@ def test_every_verb_that_is_granted_is_used(
     ):
         _, receipts = helm.act(kind, target, agent=agent, **payload)
         assert done(receipts), receipts
-    spare, *_ = pods_of(installed, "ordered")
-    _, receipts = helm.act(ActionKind.MIGRATE, helm.pod(spare["metadata"]["name"]))
-    assert done(receipts), receipts
     helm.cluster.comment(helm.turns[-1].turn.decision)
     clock_follows(installed, tmp_path)
     restore(everything=True, kubeconfig=janitor_kubeconfig)

@@ -59,10 +59,10 @@ QUICK = Course(
 )
 WHOLE = Course(
     settings=shipped_settings(),
-    leak_mib_per_minute=40,
-    leak_seconds=150,
-    degrade_seconds=120,
-    ramp_seconds=180,
+    leak_mib_per_minute=48,
+    leak_seconds=120,
+    degrade_seconds=90,
+    ramp_seconds=120,
 )
 COURSE = WHOLE if PAIRS > 1 else QUICK
 
