@@ -82,10 +82,10 @@ def placement(
         raise UnknownName.among("figures", str(reproduce), ("thesis",))
     if preset not in PRESETS:
         raise UnknownName.among("preset", preset, tuple(PRESETS))
-    if live is not None and (reproduce or phase == "training" or nodes_move or policies):
+    if live is not None and (reproduce or phase == "training" or policies):
         raise InvalidSetting(
-            "--live plays the tests as they are: leave --reproduce, --phase training, "
-            "--nodes-move and --policies out."
+            "--live plays the tests with the shipped policies: leave --reproduce, "
+            "--phase training and --policies out."
         )
     find = shipped if policies is None else lambda name: read(policies / name)
     if reproduce or phase == "training":

@@ -134,12 +134,17 @@ def compare_live(
     trial: Trial, arms: tuple[str, ...], place: Place, *, seeds: int, quiet: bool
 ) -> Comparison:
     """Play the arms on a real cluster; in the lab their schedulers and latencies are set."""
-    from pilothouse.errors import UnknownName
+    from pilothouse.errors import InvalidSetting, UnknownName
     from pilothouse.lab import arms as schedulers
     from pilothouse.learn.placement import comparing_live
     from pilothouse.learn.placement.cluster import Cluster
 
     lab = lab_of(place.kubeconfig)
+    if trial.nodes_move and lab is None:
+        raise InvalidSetting(
+            "--nodes-move takes a node away and brings another, and only the lab's workers are "
+            f"ours to do that to, but {place.kubeconfig} is not the lab's kubeconfig."
+        )
     known = (*comparing_live.BY_HAND, *schedulers.ARMS)
     for name in arms:  # a bad name fails before anything is placed
         if lab is not None and name not in known:
@@ -155,10 +160,13 @@ def compare_live(
                 seeds=seeds,
                 enter=comparing_live.as_it_is if stage is None else stage.enter,
                 set_latency=None if stage is None else stage.move,
+                nodes=stage,
                 told=advance,
             )
     finally:
         cluster.close()
+        if stage is not None and trial.nodes_move:
+            stage.restore()
 
 
 class LabStage:
@@ -191,9 +199,32 @@ class LabStage:
         if self._asks_scorer:
             time.sleep(TABLE_SECONDS)
 
+    def gather(self) -> None:
+        """All workers but the last, which joins later."""
+        from pilothouse.lab import arms as schedulers
+
+        schedulers.keep(self._lab, [one.name for one in self._lab.workers()][:-1])
+
+    def swap(self) -> None:
+        """The first worker is lost, the last one joins; the scheduler has to notice by itself."""
+        import time
+
+        from pilothouse.lab import arms as schedulers
+
+        schedulers.keep(self._lab, [one.name for one in self._lab.workers()][1:])
+        time.sleep(TABLE_SECONDS)
+
+    def restore(self) -> None:
+        """All workers, as the lab was."""
+        from pilothouse.lab import arms as schedulers
+
+        schedulers.keep(self._lab, [one.name for one in self._lab.workers()])
+
     def _is_known(self, wanted: Mapping[str, float]) -> bool:
         seen = self._cluster.look().latency_ms
-        return all(ms <= seen.get(node, -1.0) <= ms + NOISE_MS for node, ms in wanted.items())
+        return all(
+            wanted.get(n, 0.0) <= ms <= wanted.get(n, 0.0) + NOISE_MS for n, ms in seen.items()
+        )
 
 
 def fine_tune(

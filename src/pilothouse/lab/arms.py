@@ -8,11 +8,12 @@ prefers full nodes, or ours with a shipped profile and a policy. Changing it end
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import yaml
@@ -75,6 +76,33 @@ def use(lab: Lab, name: str, *, policy: str = "") -> Arm:
     _until("kube-scheduler", lambda: _listens(planned.ports["kube-scheduler"]))
     time.sleep(SETTLE_SECONDS)
     return arm
+
+
+def keep(lab: Lab, names: Collection[str]) -> None:
+    """These workers are nodes of the cluster and no others: as machines are lost, and join.
+
+    A lost one's kubelet is dead and its Node is deleted, which is what a cloud does when the
+    machine is gone; the kubelet of one that joins registers it again.
+    """
+    found = json.loads(lab.kubectl("get", "nodes", "-o", "json"))["items"]
+    nodes = {node["metadata"]["name"] for node in found}
+    for one in lab.workers():
+        if one.name in nodes and one.name not in names:
+            lab.kill(f"kubelet-{one.name}")
+            lab.kubectl("delete", "node", one.name)
+        elif one.name not in nodes and one.name in names:
+            lab.restart(f"kubelet-{one.name}")
+    _until("a worker", lambda: set(names) <= _ready(lab))
+
+
+def _ready(lab: Lab) -> set[str]:
+    found = json.loads(lab.kubectl("get", "nodes", "-o", "json"))["items"]
+    return {
+        node["metadata"]["name"]
+        for node in found
+        for condition in node["status"].get("conditions", [])
+        if condition["type"] == "Ready" and condition["status"] == "True"
+    }
 
 
 def _scheduler(site: Site, arm: Arm) -> Component:

@@ -69,7 +69,8 @@ def test_compare_writes_plots_tables_and_a_page(
         ("train placement --policy mine", "Unknown policy"),
         ("train placement --policy ee --resource dsk", 'Did you mean "disk"'),
         ("train placement --policy ee --live k --from-journal j", "Keep one"),
-        ("compare placement --live k --nodes-move --test 2", "--live plays the tests as they are"),
+        ("compare placement --live k --reproduce thesis", "--live plays the tests with"),
+        ("compare placement --live k --nodes-move --test 2", "only the lab's workers"),
         ("compare placement --preset slow", "Available: short, thesis"),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from pilothouse.cli import main
+from pilothouse.cli.placement_live import PROBE_PORT, compare_live
 from pilothouse.errors import InvalidSetting
 from pilothouse.home import home
 from pilothouse.lab import Lab, Wish
@@ -23,6 +24,7 @@ from pilothouse.learn.placement import recorded
 from pilothouse.learn.placement.cluster import Cluster, Place
 from pilothouse.learn.placement.course import Family
 from pilothouse.learn.placement.environment import PlacePods
+from pilothouse.learn.placement.thesis_tests import Trial
 from pilothouse.policy import artifact, safetensors, shipped
 
 NAMESPACE = "placing"
@@ -141,3 +143,17 @@ def test_comparison_on_the_real_scheduler_names_the_profile_and_records_every_pl
     assert {path.name for path in tmp_path.iterdir()} >= {"index.html", "test2-latency.png"}
     binds = recorded.from_journal(journal(lab.layout), fewest=6)
     assert binds.valid.all(), "three nodes in every record"
+
+
+def test_when_a_node_is_lost_and_a_better_one_joins_the_load_follows(lab: Lab) -> None:
+    trial = Trial(test=2, pods=3, replacements=5, nodes_move=True, latency_factor=5)
+    comparison = compare_live(
+        trial, ("el-rl",), a_place(lab, probe_port=PROBE_PORT), seeds=1, quiet=True
+    )
+    played = comparison.played["el-rl"]
+    chosen = played.node[:, 0]
+
+    assert not played.hopeless.any(), "no placement failed"
+    assert chosen[: trial.lost_at].tolist() == [0.0] * trial.lost_at, "the near node"
+    assert (chosen[trial.lost_at + 3 :] == 2.0).all(), f"within 3 placements: {chosen}"
+    assert len(chosen) > trial.steps, "pods of the lost node were placed again"

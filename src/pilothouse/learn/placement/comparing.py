@@ -52,6 +52,12 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
     @property
+    def changes(self) -> tuple[int, ...]:
+        """Steps at which latencies, or on a real cluster the nodes, change."""
+        moved = bool(self.profiles) and self.trial.nodes_move
+        return (self.trial.lost_at,) if moved else self.trial.changes
+
+    @property
     def where(self) -> str:
         return "on a real cluster" if self.profiles else "simulated"
 
@@ -135,7 +141,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "profiles": comparison.profiles,
         "notes": list(comparison.notes),
         "steps": comparison.trial.steps,
-        "changes": list(comparison.trial.changes),
+        "changes": list(comparison.changes),
         "rows": [
             {
                 "arm": r.arm,
@@ -183,6 +189,7 @@ class Plot:
     unit: str
     curves: dict[str, F8]  # each (steps,)
     changes: tuple[int, ...] = ()
+    change: str = "latencies change"
 
 
 def write_plot(plot: Plot, folder: Path) -> list[Path]:
@@ -219,7 +226,7 @@ def _write_png(plot: Plot, folder: Path) -> Path:
         axes.plot(values, color=color, alpha=0.3, linewidth=0.8)
         axes.plot(moving_average(values), color=color, label=name)
     for number, change in enumerate(plot.changes):
-        label = "latencies change" if number == 0 else None
+        label = plot.change if number == 0 else None
         axes.axvline(change, color="gray", linestyle="--", linewidth=1, label=label)
     axes.set_title(f"{plot.title}; thin: raw, thick: average of {WINDOW}")
     axes.set_xlabel("placement")
@@ -244,7 +251,8 @@ def plots_of(comparison: Comparison) -> list[Plot]:
             title=f"{title}, test {trial.test}, {comparison.where}",
             unit=unit,
             curves={arm: pick(own) for arm, own in comparison.played.items()},
-            changes=trial.changes,
+            changes=comparison.changes,
+            change="nodes change" if comparison.changes != trial.changes else "latencies change",
         )
         for name, title, unit, pick in both
     ]

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -33,6 +34,16 @@ class LiveArm:
     words: str  # the profile, for whoever reads the figures
     scheduler: str = DEFAULT_SCHEDULER  # empty: by hand
     chooser: Chooser | None = None
+
+
+class Nodes(Protocol):
+    """Who can take a node away and bring another."""
+
+    def gather(self) -> None:
+        """All nodes but the one that joins later."""
+
+    def swap(self) -> None:
+        """The near one goes, the one that was not there joins."""
 
 
 class _Nobody:
@@ -76,6 +87,7 @@ def compare_live(
     seeds: int,
     enter: Callable[[str], LiveArm],  # makes an arm the cluster's own
     set_latency: SetLatency | None = None,
+    nodes: Nodes | None = None,  # needed where nodes are to move
     told: Callable[[], None] = lambda: None,
 ) -> Comparison:
     """Play every arm on the real cluster; ``told`` is called after every placement."""
@@ -85,7 +97,10 @@ def compare_live(
     profiles: dict[str, str] = {}
     for name in arms:
         arm = enter(name)
-        runs = [_played(sized, arm, cluster, seed, set_latency, told) for seed in range(seeds)]
+        runs = []
+        for seed in range(seeds):
+            fleet = _begun(sized, arm, cluster, seed, set_latency, nodes)
+            runs.append(play_on(fleet, arm.chooser or _Nobody(), told=told))
         played[name], profiles[name] = joined(runs), arm.words
     cluster.clear()
     notes = [*sized.deviations()]
@@ -100,26 +115,28 @@ def compare_live(
     )
 
 
-def _played(
+def _begun(
     trial: Trial,
     arm: LiveArm,
     cluster: Cluster,
     seed: int,
     set_latency: SetLatency | None,
-    told: Callable[[], None],
-) -> Played:
+    nodes: Nodes | None,
+) -> LiveFleet:
+    moves = nodes if trial.nodes_move else None
+
     def pause(step: int) -> None:
         if trial.waits:
             time.sleep(trial.seconds_before(step))
+        if moves is not None and step == trial.lost_at:
+            moves.swap()
 
-    course = thesis_tests.courses(replace(trial, nodes_move=False), 1, first_seed=seed)
+    if moves is None:
+        course = thesis_tests.courses(trial, 1, first_seed=seed)
+    else:
+        cluster.clear()
+        moves.gather()
+        course = thesis_tests.joining(trial)
     options = {} if set_latency is None else {"set_latency": set_latency}
-    fleet = LiveFleet(
-        cluster,
-        course,
-        width=max(course.nodes, len(cluster.look().machines)),
-        scheduler=arm.scheduler,
-        pause=pause,
-        **options,
-    )
-    return play_on(fleet, arm.chooser or _Nobody(), told=told)
+    width = max(course.nodes, len(cluster.look().machines))
+    return LiveFleet(cluster, course, width=width, scheduler=arm.scheduler, pause=pause, **options)

@@ -100,6 +100,7 @@ class LiveFleet(Fleet):
     def _arrive(self, rows: I8) -> None:
         if len(rows):
             self._pause(int(self.step_number[0]))
+            self._look = self._cluster.look()  # nodes may have gone meanwhile
         super()._arrive(rows)
 
     def _remove(self, rows: I8, numbers: NDArray[np.integer]) -> None:
@@ -161,6 +162,7 @@ class LiveFleet(Fleet):
         for machine in self._look.machines:
             if machine.name not in self.names and len(self.names) < self.counted.shape[1]:
                 self.names.append(machine.name)
+                self._epoch = -1  # the schedule has a latency for it too
         there = np.zeros_like(self.open)
         for machine in self._look.machines:
             if (row := self._row_of(machine.name)) >= 0:

@@ -23,6 +23,7 @@ from pilothouse.learn.placement.course import FOREVER, Courses, Family, draw
 
 NODES = 3
 ONE_NODE = 0.95  # of a node's free room is what all pods of a test take together
+JOINS_MS = 3
 NEAR, MIDDLE, FAR = (6, 16), (22, 28), (34, 55)  # ms: within soft, within hard, beyond
 
 
@@ -130,6 +131,20 @@ def courses(trial: Trial, seeds: int, *, first_seed: int = 0) -> Courses:
     return _moving(made, trial) if trial.nodes_move else made
 
 
+def joining(trial: Trial) -> Courses:
+    """Test 2 for a real cluster of two nodes: the near one is lost, a nearer third one joins.
+
+    Who is there is the cluster's own doing; latencies stay as they are.
+    """
+    made = courses(replace(trial, nodes_move=False), 1)
+    latency = np.array([sum(NEAR) // 2, sum(MIDDLE) // 2, JOINS_MS]) * trial.latency_factor
+    return replace(
+        made,
+        latency_ms=np.broadcast_to(latency.astype(np.int32), (1, 3, NODES)).copy(),
+        epoch=np.zeros_like(made.epoch),
+    )
+
+
 def _latencies(seeds: int, width: int, first_seed: int) -> NDArray[np.int32]:
     """(seeds, epochs, nodes): the nearest node is another one in each epoch."""
     dice = np.random.default_rng([41, first_seed])
@@ -140,7 +155,7 @@ def _latencies(seeds: int, width: int, first_seed: int) -> NDArray[np.int32]:
             for rank, (low, high) in enumerate((NEAR, MIDDLE, FAR)):
                 node = order[(epoch + rank) % NODES]
                 latency[seed, epoch, node] = dice.integers(low, high, endpoint=True)
-        latency[seed, :, NODES:] = 3  # who joins late is nearer than anybody
+        latency[seed, :, NODES:] = JOINS_MS  # who joins late is nearer than anybody
     return latency
 
 
