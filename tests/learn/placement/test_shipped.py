@@ -31,7 +31,7 @@ def test_shipped_policy_holds_its_promises(policy: str, exam: Exam) -> None:
     assert [line for line in lines if not line.holds] == []
 
 
-@pytest.mark.parametrize("policy", ["el-rl"])
+@pytest.mark.parametrize("policy", judging.KINDS)
 def test_shipped_card_names_the_command_and_versions_that_make_it_again(policy: str) -> None:
     card = shipped(policy).card
 
