@@ -83,7 +83,8 @@ def a_flip(at: float, word: str) -> str:
 
 def a_ticket(made: float, expires: float) -> Json:
     times = {"made": _moment(made), "expires": _moment(expires)}
-    return {"spec": {"action": "0123456789ab.7", "undo": [{"verb": "taint"}], **times}}
+    spec = {"action": "0123456789ab.7", "undo": [{"verb": "taint"}], **times}
+    return {"metadata": {"name": spec["action"]}, "spec": spec}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

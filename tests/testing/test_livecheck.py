@@ -17,10 +17,10 @@ from pilothouse.propose.registry import Registration
 from pilothouse.run import Runner
 from pilothouse.settings import RunSettings, Settings
 from pilothouse.testing.builders import a_proposal
-from pilothouse.testing.livecheck.audit import read_log
+from pilothouse.testing.livecheck.audit import JANITOR, read_log
 from pilothouse.testing.livecheck.books import read_books
-from pilothouse.testing.livecheck.rules import RULES, Evidence, check
-from tests.testing.forgery import Plant, a_line, damaged, forged, names, plants, scenery
+from pilothouse.testing.livecheck.rules import RULES, Evidence, check, known_tickets
+from tests.testing.forgery import Plant, a_line, a_ticket, damaged, forged, names, plants, scenery
 
 NOW = 4_070_908_800.0  # long after any journal of ours was written
 INVARIANTS = {f"I{number}" for number in range(1, 11)}
@@ -79,6 +79,20 @@ def test_planted_violation_is_found(honest: Path, intent: str, tmp_path: Path, n
 def test_damaged_journal_is_found(honest: Path, tmp_path: Path) -> None:
     journal = damaged(honest, tmp_path / "damaged.db")
     assert names(found(journal, Plant(words="I3"))) == {"I3"}
+
+
+def test_ticket_that_was_forgotten_is_known_from_the_log(honest: Path) -> None:
+    ticket = a_ticket(NOW - 900, NOW - 100)
+    more = {"namespace": "pilothouse-system", "response": ticket}
+    made = a_line("x", "tickets", "", NOW - 900, verb="create", **more)
+    inverse = a_line("janitor.0123456789ab.7.0", "nodes", "n", NOW - 90, user=JANITOR)
+    for lines, expected in (([inverse], {"I1"}), ([made, inverse], {"I10"})):  # it was not closed
+        deeds, scene = read_log([*scenery(NOW), *lines])
+        tickets = known_tickets(scene, [], since=NOW - 1_000)
+        books = read_books([honest], again=False)
+        evidence = Evidence(deeds=deeds, scene=scene, books=books, tickets=tickets, now=NOW)
+        assert names(check(evidence)) == expected
+    assert known_tickets(scene, [], since=NOW) == []
 
 
 def test_every_invariant_has_a_rule_and_a_planted_violation() -> None:

@@ -207,22 +207,22 @@ def audit(lab: Lab) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line]
 
 
+def place_of(event: dict[str, Any]) -> dict[str, Any]:
+    """What a request was about; some are about no object at all."""
+    return event.get("objectRef") or {}
+
+
 def witnessed(lab: Lab, intent: str) -> list[tuple[str, str, str, int]]:
     """(user, verb, resource, code) of every request that carried this intent."""
-    return [
-        (
-            e["user"]["username"],
-            e["verb"],
-            "/".join(
-                part
-                for part in (e["objectRef"]["resource"], e["objectRef"].get("subresource", ""))
-                if part
-            ),
-            int(e.get("responseStatus", {}).get("code", 0)),
-        )
-        for e in audit(lab)
-        if e["auditID"] == intent
-    ]
+    found = []
+    for event in audit(lab):
+        if event["auditID"] == intent:
+            place = place_of(event)
+            parts = (place.get("resource", ""), place.get("subresource", ""))
+            what = "/".join(part for part in parts if part)
+            code = int(event.get("responseStatus", {}).get("code", 0))
+            found.append((event["user"]["username"], event["verb"], what, code))
+    return found
 
 
 def pods_of(lab: Lab, name: str) -> list[dict[str, Any]]:

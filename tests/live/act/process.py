@@ -20,17 +20,35 @@ import os
 import random
 import signal
 import sys
+import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from time import sleep
 
 from pilothouse.domain import Action, ActionKind, Forecast, Receipt, Snapshot, Write
+from pilothouse.errors import JournalUnwritable
 from pilothouse.journal import Cycle, Journal, Record
+from pilothouse.settings import JournalSettings
 from tests.live.act.helm import SPACE, Helm, said
 
 
 class TellingJournal(Journal):
-    """Says when the intents of a cycle are durable."""
+    """Says when the intents of a cycle are durable; waits for whoever still has the file."""
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        settings: JournalSettings | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> Journal:
+        while True:
+            try:
+                return super().open(path, settings=settings, clock=clock)
+            except JournalUnwritable as held:
+                tell("waiting", str(held))
+                time.sleep(0.2)
 
     def append_cycle(
         self, record: Cycle, snapshot: Snapshot, forecast: Forecast, *others: Record
@@ -50,9 +68,9 @@ PASSED: Counter[str] = Counter()
 
 def pass_by(place: str) -> None:
     """Stop here if this is the place; whoever told us to will kill us."""
-    wanted, _, time = os.environ.get("PILOTHOUSE_TEST_STOP", "").partition(":")
+    wanted, _, number = os.environ.get("PILOTHOUSE_TEST_STOP", "").partition(":")
     PASSED[place] += 1
-    if (wanted, int(time or 1)) == (place, PASSED[place]):
+    if (wanted, int(number or 1)) == (place, PASSED[place]):
         tell("stopped", place)
         os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -93,7 +111,7 @@ def main() -> None:
             for receipt in report.turn.receipts:
                 tell("receipt", [receipt.intent, receipt.status.value, receipt.detail])
             tell("turn", number)
-            sleep(0.05)
+            time.sleep(0.05)
     finally:
         helm.close()
 

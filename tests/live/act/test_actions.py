@@ -23,7 +23,17 @@ from pilothouse.journal import Cycle, JournalReader
 from pilothouse.lab import Lab
 from pilothouse.nodeagent import Clock, NodeAgent
 from tests.live.act.conftest import pods_of, read, token_kubeconfig
-from tests.live.act.helm import ACTUATOR, JANITOR, SPACE, Helm, audit, done, said, witnessed
+from tests.live.act.helm import (
+    ACTUATOR,
+    JANITOR,
+    SPACE,
+    Helm,
+    audit,
+    done,
+    place_of,
+    said,
+    witnessed,
+)
 from tests.live.conftest import a_deployment, is_ready
 
 Make = Callable[..., Any]
@@ -315,7 +325,7 @@ def our_evictions(lab: Lab) -> dict[str, str]:
         event["auditID"]: event["requestReceivedTimestamp"]
         for event in audit(lab)
         if event["user"]["username"] == ACTUATOR
-        and event["objectRef"].get("subresource") == "eviction"
+        and place_of(event).get("subresource") == "eviction"
     }
 
 
@@ -359,7 +369,7 @@ def asleep_at(lab: Lab) -> str:
         str(event["requestReceivedTimestamp"])
         for event in audit(lab)
         if event["user"]["username"] == ACTUATOR
-        and event["objectRef"]["resource"] == "nodes"
+        and place_of(event).get("resource") == "nodes"
         and event.get("requestObject", {}).get("metadata", {}).get("annotations") == notes
     )
 
@@ -500,16 +510,16 @@ def test_pods_of_namespaces_that_did_not_opt_in_are_left_alone(
     helm: Helm, installed: Lab, eventually: Make
 ) -> None:
     installed.apply(
-        json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "closed-env"}})
+        json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "aloof-env"}})
     )
-    installed.apply(json.dumps(a_deployment("theirs", namespace="closed-env")))
-    target = helm.workload("theirs", "closed-env")
+    installed.apply(json.dumps(a_deployment("theirs", namespace="aloof-env")))
+    target = helm.workload("theirs", "aloof-env")
     helm.know(target)
     helm.want(ActionKind.REPLICATE, target)
     decision = helm.turn().turn.decision
     assert not decision.actions
     assert any("did not opt in" in line for line in said(decision))
-    installed.kubectl("delete", "namespace", "closed-env", "--wait=false")
+    installed.kubectl("delete", "namespace", "aloof-env", "--wait=false")
 
 
 @pytest.fixture(autouse=True)

@@ -66,17 +66,17 @@ def test_killed_loop_keeps_every_promise(
         stop = f"{place}:{1 + number % 3}" if place else ""  # some act before they die
         return LoopProcess(actuator_kubeconfig, journal, "busy", "crew", stop=stop)
 
-    loop = standby(0)
+    loops = [standby(0)]
     try:
         for number in range(KILLS):
-            following = standby(number + 1)
-            kill_in_the_middle(loop, PLACES[number % len(PLACES)])
-            loop = following
+            loops.append(standby(number + 1))
+            kill_in_the_middle(loops[number], PLACES[number % len(PLACES)])
             between += bool(read_resume(journal).open_intents)
             give_up_lease(installed)
-        loop.wait_for(lambda line: "turn" in line, seconds=120)
+        loops[-1].wait_for(lambda line: "turn" in line, seconds=120)
     finally:
-        loop.end()
+        for loop in loops:
+            loop.end()
     eventually(lambda: not residue(installed), seconds=120)
     checked = run_checker(installed, [journal], tmp_path, since)
     measured(kills=KILLS, between_intent_and_receipt=between, checker=checked.stderr.strip())

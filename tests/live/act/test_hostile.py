@@ -31,7 +31,7 @@ from tests.testing.forgery import names
 
 DECISIONS = int(os.environ.get("PILOTHOUSE_DECISIONS", "40"))
 FAKE = {"pilothouse.dev/lab": "fake"}
-OPEN, CLOSED = "hostile-env", "closed-env"  # of their own: budgets outlive a loop and its tests
+OPEN, CLOSED = "hostile-env", "aside-env"  # of their own: budgets outlive a loop and its tests
 RECIPES = tuple(
     Recipe(kind, about, aim, payload, 1.0, 0, 60, "")
     for kind, about, payload in (

@@ -20,7 +20,7 @@ from pilothouse.clients.access import from_kubeconfig
 from pilothouse.clients.requests import STRATEGIC, Refusal, Requests
 from pilothouse.lab import Lab
 from tests.live.act.conftest import MANIFESTS, pods_of, read
-from tests.live.act.helm import ACTUATOR, SPACE, a_stateful_set, audit
+from tests.live.act.helm import ACTUATOR, SPACE, a_stateful_set, audit, place_of
 from tests.live.act.loops import LoopProcess, residue, when
 from tests.live.act.test_actions import a_budget, an_autoscaler, only, taints
 
@@ -246,11 +246,11 @@ def begin_drain(installed: Lab, harbor: Make, start: Callable[..., LoopProcess])
 def writes_since(lab: Lab, moment: float) -> list[tuple[str, int]]:
     """What the actuator wrote, its own Lease and Events aside."""
     return [
-        (f"{e['verb']} {e['objectRef']['resource']}", int(e["responseStatus"]["code"]))
+        (f"{e['verb']} {place_of(e).get('resource')}", int(e["responseStatus"]["code"]))
         for e in audit(lab)
         if e["user"]["username"] == ACTUATOR
         and e["verb"] not in ("get", "list", "watch")
-        and e["objectRef"]["resource"] not in ("leases", "events")
+        and place_of(e).get("resource") not in ("leases", "events")
         and when(e) > moment
     ]
 

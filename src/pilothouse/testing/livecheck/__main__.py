@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pilothouse.testing.livecheck.audit import read_log
 from pilothouse.testing.livecheck.books import read_books
-from pilothouse.testing.livecheck.rules import Evidence, check
+from pilothouse.testing.livecheck.rules import Evidence, check, known_tickets
 
 
 def main() -> int:
@@ -30,7 +30,7 @@ def main() -> int:
         deeds=[deed for deed in deeds if deed.at >= given.since],
         scene=scene,
         books=read_books(given.journal, again=not given.no_replay),
-        tickets=json.loads(given.tickets.read_text())["items"],
+        tickets=known_tickets(scene, json.loads(given.tickets.read_text())["items"], given.since),
         now=given.now,
     )
     violations = check(evidence)

@@ -72,6 +72,7 @@ class Scene:
     pods: dict[str, list[Version]] = field(default_factory=lambda: defaultdict(list))
     budgets: list[Health] = field(default_factory=list)
     flips: list[tuple[float, bool]] = field(default_factory=list)  # when, and whether to on
+    tickets: dict[str, Json] = field(default_factory=dict)  # as last written, forgotten ones too
 
     def namespace(self, name: str, at: float) -> Json | None:
         return _as_of(self.namespaces.get(name, ()), at)
@@ -181,6 +182,8 @@ def _note(scene: Scene, event: Json, place: Json) -> None:
         scene.namespaces[name].append(Version(at, thing))
     elif resource == "pods" and not place.get("subresource"):
         scene.pods[f"{meta['namespace']}/{name}"].append(Version(at, thing))
+    elif resource == "tickets":
+        scene.tickets[name] = thing
     elif resource == "configmaps" and name == SWITCH:
         scene.flips.append((at, (thing.get("data") or {}).get("acting") == "enabled"))
     elif resource == "poddisruptionbudgets" and place.get("subresource") == "status":

@@ -57,6 +57,12 @@ class Evidence:
         return [d for d in self.ours if d.action not in restores]
 
 
+def known_tickets(scene: Scene, kept: Sequence[Json], since: float) -> list[Json]:
+    """All that were made since some moment: the log knows those that were forgotten meanwhile."""
+    every = scene.tickets | {ticket["spec"]["action"]: ticket for ticket in kept}
+    return [ticket for ticket in every.values() if _unix(ticket["spec"]["made"]) >= since]
+
+
 def check(e: Evidence) -> list[str]:
     """Every violation."""
     return [line for rule in RULES for line in rule(e)]
