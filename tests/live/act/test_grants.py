@@ -44,7 +44,8 @@ def used(lab: Lab, account: str) -> set[Grant]:
     found = set()
     for event in audit(lab):
         what = event.get("objectRef", {})
-        if event["user"]["username"] != user or event.get("responseStatus", {})["code"] >= 300:
+        done = event.get("responseStatus", {}).get("code", 500) < 300
+        if event["user"]["username"] != user or not done or "resource" not in what:
             continue
         parts = (what["resource"], what.get("subresource", ""))
         found.add((what.get("apiGroup", ""), "/".join(filter(None, parts)), event["verb"]))
@@ -137,7 +138,6 @@ def clock_follows(lab: Lab, folder: Path) -> None:
     try:
         NodeAgent(requests, "worker-1", Clock(folder / "sys", folder / "memory")).look()
         words = ("annotate", "node", "worker-1", "pilothouse.dev/frequency-status-")
-        lab.kubectl(*words)  # so that it has something to say again
-        NodeAgent(requests, "worker-1", Clock(folder / "sys", folder / "memory")).look()
+        lab.kubectl(*words)  # its last word stays by itself; see the runbook
     finally:
         requests.close()
