@@ -5,15 +5,24 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from pilothouse.errors import LabFailed
-from pilothouse.lab.exercise import NAMESPACE, Exercise, Step, deal, objects
+from pilothouse.lab.exercise import (
+    NAMESPACE,
+    Exercise,
+    Moved,
+    Step,
+    deal,
+    latency_schedule,
+    objects,
+)
 from pilothouse.lab.layout import Worker
-from pilothouse.scenarios import StimulusKind, load, names
+from pilothouse.scenarios import Scenario, StimulusKind, load, names
+from pilothouse.scenarios.library import parse
 
 
 @pytest.mark.parametrize("name", names())
@@ -58,13 +67,13 @@ class FakeLab:
         return lambda *given, **_: self.done.append((name, *map(str, given)))
 
 
-def play(lab: FakeLab, steps: list[Step]) -> Iterator[str]:
+def play(lab: FakeLab, steps: list[Step], latency: Sequence[Moved] = ()) -> Iterator[str]:
     now = [0.0]
 
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    return Exercise(lab, clock=lambda: now[0], sleep=sleep).run(steps)  # type: ignore[arg-type]
+    return Exercise(lab, clock=lambda: now[0], sleep=sleep).run(steps, latency)  # type: ignore[arg-type]
 
 
 def test_degraded_node_loses_its_quota_step_by_step_and_gets_everything_back() -> None:
@@ -115,3 +124,29 @@ def test_stimulus_that_is_interrupted_is_taken_back() -> None:
     run.close()  # type: ignore[attr-defined]
     assert ("kill", "kubelet-worker-2") in lab.done
     assert ("restart", "kubelet-worker-2") in lab.done
+
+
+def moving_users() -> Scenario:
+    text = (
+        "description: Users move.\n"
+        "exerciser:\n"
+        "  latency:\n"
+        "    - {at_seconds: 0, node_ms: [5, 60]}\n"
+        "    - {at_seconds: 40, node_ms: [60, 5]}\n"
+    )
+    return parse(text, name="moving-users", source="moving-users.yaml")
+
+
+def test_a_latency_schedule_is_put_into_the_lab_and_taken_back() -> None:
+    lab = FakeLab()
+    schedule = latency_schedule(moving_users(), lab.workers(), pace=10)
+
+    said = list(play(lab, [], schedule))
+
+    assert [line.split()[0] for line in said] == ["0", "4"]
+    assert "worker-1 60 ms, worker-2 5 ms" in said[1]
+    assert [call[1] for call in lab.done if call[0] == "set_latency"] == [
+        "{'worker-1': 5.0, 'worker-2': 60.0}",
+        "{'worker-1': 60.0, 'worker-2': 5.0}",
+        "{'worker-1': 0.0, 'worker-2': 0.0}",
+    ]

@@ -49,6 +49,10 @@ def test_no_scenario_names_an_agent_or_a_cycle(name):
         (_GOOD + "exerciser: {stimuli: [{kind: floods}]}\n", '"floods"'),
         ("a: [1\n", "is not valid YAML"),
         (_GOOD + "exerciser: {stimuli: [{kind: idle}]}\n", "must give magnitude"),
+        (
+            _GOOD + "exerciser: {latency: [{at_seconds: 5, node_ms: []}]}\n",
+            "latency[0].node_ms must be one or more latencies of at most 10000 ms, but got []",
+        ),
     ],
 )
 def test_bad_file_is_one_clear_line(text, message):

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from pilothouse.domain import Status
-from pilothouse.scenarios import load
+from pilothouse.scenarios import LatencyChange, load
 from pilothouse.sim import SimCluster
 from pilothouse.sim.randomness import Dice, Stream
 from pilothouse.sim.state import EMPTY, RUNNING, TERMINATING, State
@@ -53,6 +55,25 @@ def test_sums_hold_under_random_writes(seed):
         check(cluster._simulation.state)
     statuses = {command.status for command in cluster.log()}
     assert {Status.DONE, Status.REFUSED} <= statuses
+
+
+def test_a_latency_schedule_moves_users_and_keeps_the_sums():
+    harbor = load("harbor")
+    changes = (
+        LatencyChange(at_seconds=0, node_ms=(5, 80)),
+        LatencyChange(at_seconds=300, node_ms=(80, 5)),
+    )
+    scenario = replace(harbor, exerciser=replace(harbor.exerciser, latency=changes))
+    cluster = SimCluster(scenario, seed=1)
+    cluster.advance(60)
+    s = cluster._simulation.state
+    assert s.n_latency[:4].tolist() == [5, 80, 5, 80]
+    check(s)
+    before = s.w_network_ms.copy()
+    cluster.advance(300)
+    assert s.n_latency[:4].tolist() == [80, 5, 80, 5]
+    check(s)
+    assert (s.w_network_ms != before).any(), "who serves there feels it"
 
 
 def test_asleep_and_dead_nodes_never_run_pods():

@@ -3,12 +3,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pilothouse.cli.output import AsJson, print_json, print_table, progress
+from pilothouse.cli.placement_live import (
+    NAMESPACE,
+    PROBE_PORT,
+    ImageOption,
+    NamespaceOption,
+    ProbePortOption,
+    compare_live,
+    place_of,
+)
+
+if TYPE_CHECKING:
+    from pilothouse.policy import Policy
 
 app = typer.Typer(help="Compare policies.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -28,7 +41,13 @@ def placement(
     phase: Annotated[str, typer.Option(help="testing, or training: policies as they learn.")] = (
         "testing"
     ),
+    preset: Annotated[
+        str, typer.Option(help="short, or thesis: its 500 cycles, and with --live its waits.")
+    ] = "short",
     pods: Annotated[int, typer.Option(min=1, help="Pods at once.")] = 30,
+    replacements: Annotated[
+        int, typer.Option(min=1, help="Test 2: pods after the first ones.")
+    ] = 120,
     nodes_move: Annotated[
         bool, typer.Option("--nodes-move", help="Test 2: a node is lost and a better one joins.")
     ] = False,
@@ -38,48 +57,91 @@ def placement(
     reproduce: Annotated[
         str | None, typer.Option(help="thesis: figures 5.1 to 5.12 as CSV and PNG.")
     ] = None,
+    live: Annotated[
+        Path | None, typer.Option(help="On this kubeconfig's cluster, by its real scheduler.")
+    ] = None,
+    latency_factor: Annotated[
+        int, typer.Option(min=1, max=20, help="Latencies and limits are so many times longer.")
+    ] = 1,
+    namespace: NamespaceOption = NAMESPACE,
+    image: ImageOption = "",
+    probe_port: ProbePortOption = PROBE_PORT,
     out: Annotated[Path | None, typer.Option(help="Write CSV, plots and a page here.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The thesis's tests, simulated: used nodes, latency, violations, modelled power."""
-    from pilothouse.errors import UnknownName
+    """The thesis's tests: used nodes, latency, violations, modelled energy, pending time."""
+    from pilothouse.errors import InvalidSetting, UnknownName
     from pilothouse.home import folder
-    from pilothouse.learn.extras import need
     from pilothouse.learn.placement import comparing
-    from pilothouse.learn.placement.thesis_tests import Trial
+    from pilothouse.learn.placement.thesis_tests import PRESETS, Trial
     from pilothouse.policy import read, shipped
 
     if phase not in ("testing", "training"):
         raise UnknownName.among("phase", phase, ("testing", "training"))
     if reproduce not in (None, "thesis"):
         raise UnknownName.among("figures", str(reproduce), ("thesis",))
+    if preset not in PRESETS:
+        raise UnknownName.among("preset", preset, tuple(PRESETS))
+    if live is not None and (reproduce or phase == "training" or nodes_move or policies):
+        raise InvalidSetting(
+            "--live plays the tests as they are: leave --reproduce, --phase training, "
+            "--nodes-move and --policies out."
+        )
     find = shipped if policies is None else lambda name: read(policies / name)
-    where = out or folder("reports") / "placement"
     if reproduce or phase == "training":
-        need("jax", "optax", "matplotlib")
-        from pilothouse.learn.placement import reproducing
-
-        with progress("Drawing", quiet=as_json, total=12) as advance:
-            if reproduce:
-                written = reproducing.reproduce(where, seeds=seeds, find=find, told=advance)
-            else:
-                plots = reproducing.training_plots(seeds)
-                written = [path for plot in plots for path in comparing.write_plot(plot, where)]
-        if as_json:
-            print_json({"simulated": True, "written": [str(path) for path in written]})
-            return
-        typer.echo(f"Wrote {len(written)} files to {where} (simulated).")
+        where = out or folder("reports") / "placement"
+        _draw(where, seeds, find, only_training=not reproduce, as_json=as_json)
         return
-    trial = Trial(test=test, pods=pods, nodes_move=nodes_move)
+    trial = Trial(
+        test=test,
+        pods=pods,
+        replacements=replacements,
+        nodes_move=nodes_move,
+        latency_factor=latency_factor,
+        **PRESETS[preset],
+    )
     names = tuple(name.strip() for name in arms.split(",") if name.strip())
-    with progress("Playing", quiet=as_json, total=len(names)) as advance:
-        comparison = comparing.compare(trial, names, seeds=seeds, find=find, told=advance)
+    if live is not None:
+        place = place_of(live, namespace, image, probe_port)
+        comparison = compare_live(trial, names, place, seeds=seeds, quiet=as_json)
+    else:
+        with progress("Playing", quiet=as_json, total=len(names)) as advance:
+            comparison = comparing.compare(trial, names, seeds=seeds, find=find, told=advance)
     if out is not None:
         for plot in comparing.plots_of(comparison):
             comparing.write_plot(plot, out)
-        comparing.write_page(out, f"Placement, test {test}", [comparison], "Simulated.")
+        title = f"Placement, test {test}"
+        comparing.write_page(out, title, [comparison], f"{comparison.where.capitalize()}.")
     if as_json:
         print_json(comparing.to_json(comparison))
         return
     print_table(comparing.table(comparison))
-    typer.echo(f"Simulated; means over {seeds} seeds with 95 % intervals; power is modelled.")
+    for arm, words in comparison.profiles.items():
+        typer.echo(f"{arm}: {words}.")
+    for note in comparison.notes:
+        typer.echo(note)
+    over = f"means over {seeds} seeds with 95 % intervals" if seeds > 1 else "one seed"
+    typer.echo(
+        f"{comparison.where.capitalize()}; {over}; energy is modelled, at the thesis's pace."
+    )
+
+
+def _draw(
+    where: Path, seeds: int, find: Callable[[str], Policy], *, only_training: bool, as_json: bool
+) -> None:
+    """The thesis's figures, all twelve or those of its training phase."""
+    from pilothouse.learn.extras import need
+
+    need("jax", "optax", "matplotlib")
+    from pilothouse.learn.placement import comparing, reproducing
+
+    with progress("Drawing", quiet=as_json, total=12) as advance:
+        if only_training:
+            plots = reproducing.training_plots(seeds)
+            written = [path for plot in plots for path in comparing.write_plot(plot, where)]
+        else:
+            written = reproducing.reproduce(where, seeds=seeds, find=find, told=advance)
+    if as_json:
+        print_json({"simulated": True, "written": [str(path) for path in written]})
+        return
+    typer.echo(f"Wrote {len(written)} files to {where} (simulated).")

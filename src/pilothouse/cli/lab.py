@@ -111,11 +111,13 @@ def exercise(
         float, typer.Option(min=0.1, max=100, help="10: ten times as fast as written.")
     ] = 1.0,
 ) -> None:
-    """Put the lab under a scenario's stimuli, one deck long; everything is taken back."""
-    from pilothouse.lab.exercise import Exercise, deal
+    """Put the lab under a scenario's stimuli and latencies, one deck long; all is taken back."""
+    from pilothouse.lab.exercise import Exercise, deal, latency_schedule
     from pilothouse.scenarios import load
 
-    for line in Exercise(_lab()).run(deal(load(scenario), seed, pace=pace)):
+    lab, loaded = _lab(), load(scenario)
+    schedule = latency_schedule(loaded, lab.workers(), pace=pace)
+    for line in Exercise(lab).run(deal(loaded, seed, pace=pace), schedule):
         typer.echo(line)
 
 

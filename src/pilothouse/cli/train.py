@@ -8,7 +8,15 @@ from typing import Annotated
 
 import typer
 
+from pilothouse.cli import placement_live
 from pilothouse.cli.output import AsJson, RayOption, print_json, progress
+from pilothouse.cli.placement_live import (
+    NAMESPACE,
+    PROBE_PORT,
+    ImageOption,
+    NamespaceOption,
+    ProbePortOption,
+)
 
 app = typer.Typer(
     help="Train forecasters and placement policies.", no_args_is_help=True, rich_markup_mode=None
@@ -110,7 +118,8 @@ def placement(
     policy: Annotated[str, typer.Option(help="ee, lb, el-rl, or a name with --reward.")],
     preset: Annotated[str, typer.Option(help="thesis or fast.")] = "fast",
     resource: Annotated[
-        str, typer.Option(help="What load means: requests (CPU and memory), pods, cpu, memory.")
+        str,
+        typer.Option(help="What load means: requests (CPU and memory), pods, cpu, memory, disk."),
     ] = "requests",
     reward: Annotated[
         str | None, typer.Option(help="A reward's name, or a file of components and weights.")
@@ -118,16 +127,29 @@ def placement(
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 1,
     seeds: Annotated[int, typer.Option(min=1, help="Networks to train, side by side.")] = 1,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Placements; the preset's if none.")
+        int | None, typer.Option(min=1, help="Steps of training; the preset's if none.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from its checkpoint.")] = False,
+    start: Annotated[
+        str | None, typer.Option(help="With --live or --from-journal: begin with this policy.")
+    ] = None,
+    from_journal: Annotated[
+        Path | None,
+        typer.Option(help="Fine-tune on the placements of a scorer's journal, or a frozen set."),
+    ] = None,
+    live: Annotated[
+        Path | None, typer.Option(help="Train by placing real pods in this kubeconfig's cluster.")
+    ] = None,
+    namespace: NamespaceOption = NAMESPACE,
+    image: ImageOption = "",
+    probe_port: ProbePortOption = PROBE_PORT,
     as_json: AsJson = False,
 ) -> None:
-    """Train a placement policy: double DQN on simulated clusters."""
+    """Train a placement policy: on simulated clusters, on a record, or by placing real pods."""
     from dataclasses import replace
 
-    from pilothouse.errors import UnknownName
+    from pilothouse.errors import InvalidSetting, UnknownName
     from pilothouse.home import folder
     from pilothouse.learn.extras import need
 
@@ -139,19 +161,43 @@ def placement(
         raise UnknownName.among("preset", preset, tuple(PRESETS))
     if reward is None and policy not in rewards.OF_POLICY:
         raise UnknownName.among("policy", policy, tuple(rewards.OF_POLICY))
+    if live is not None and from_journal is not None:
+        raise InvalidSetting("Both --live and --from-journal are given. Keep one.")
+    if from_journal is not None and resource == "disk":
+        raise InvalidSetting("A recorded placement has no disk. Give another --resource.")
     chosen = rewards.find(reward or rewards.OF_POLICY[policy], resource)
-    settings = PRESETS[preset] if steps is None else replace(PRESETS[preset], steps=steps)
     where = out or folder("models") / f"placement-{policy}"
+    sized = training.sized(policy, PRESETS[preset])
+    if live is not None:
+        place = placement_live.place_of(live, namespace, image, probe_port)
+        wish = placement_live.Wish(policy=policy, start=start, seed=seed, out=where)
+        placement_live.practice(wish, sized, chosen, place, steps=steps, as_json=as_json)
+        return
+    if from_journal is not None:
+        wish = placement_live.Wish(policy=policy, start=start, seed=seed, out=where)
+        placement_live.fine_tune(wish, sized, chosen, from_journal, as_json=as_json)
+        return
+    settings = sized if steps is None else replace(sized, steps=steps)
     chunks = 8 * len(settings.stages)
     with progress("Training", quiet=as_json, total=chunks) as advance:
         trained = training.train(
             policy,
-            training.sized(policy, settings),
+            settings,
             chosen,
             seeds=range(seed, seed + seeds),
             out=where,
             resume=resume,
             told=lambda told, total: advance(),
+            command=_repeated(
+                {"policy": policy, "seeds": seeds},
+                {
+                    "preset": (preset, "fast"),
+                    "resource": (resource, "requests"),
+                    "reward": (reward, None),
+                    "seed": (seed, 1),
+                    "steps": (steps, None),
+                },
+            ),
         )
     if as_json:
         lines = {str(k): [x.to_json() for x in v] for k, v in trained.lines.items()}
@@ -166,3 +212,10 @@ def placement(
                 f"seed {number}  {mark}  {line.what}: {line.value:.4f} ({sign} {line.bound})"
             )
     typer.echo(f"Policy  {trained.best}.json  ({trained.seconds:.0f} s, validation, simulated)")
+
+
+def _repeated(always: dict[str, object], unless: dict[str, tuple[object, object]]) -> str:
+    """The command that trains the same again; options at their defaults are left out."""
+    given = always | {name: value for name, (value, usual) in unless.items() if value != usual}
+    options = " ".join(f"--{name} {value}" for name, value in given.items())
+    return f"pilothouse train placement {options}"

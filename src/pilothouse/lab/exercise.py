@@ -12,13 +12,15 @@ import hashlib
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pilothouse.errors import LabFailed, UnknownName
 from pilothouse.lab.image import WORKLOAD_IMAGE
 from pilothouse.lab.lab import Lab
+from pilothouse.lab.layout import Worker
 from pilothouse.scenarios import Scenario
 from pilothouse.scenarios.scenario import Range, StimulusKind
 
@@ -71,6 +73,30 @@ def deal(scenario: Scenario, seed: int, *, pace: float = 1.0) -> list[Step]:
             )
         )
     return steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """One entry of a latency schedule, for the lab's workers by name."""
+
+    at_seconds: int
+    wanted: dict[str, float]
+
+
+def latency_schedule(
+    scenario: Scenario, workers: Sequence[Worker], *, pace: float = 1.0
+) -> list[Moved]:
+    """The scenario's latency schedule; a list shorter than the workers goes around."""
+    return [
+        Moved(
+            at_seconds=int(change.at_seconds / pace),
+            wanted={
+                one.name: float(change.node_ms[place % len(change.node_ms)])
+                for place, one in enumerate(workers)
+            },
+        )
+        for change in scenario.exerciser.latency
+    ]
 
 
 def _magnitude(kind: StimulusKind, drawn: int, pace: float) -> int:
@@ -238,26 +264,38 @@ class Exercise:
         """What is going on now; may be read from another thread."""
         return [step for step, _ in list(self._open.values())]
 
-    def run(self, steps: list[Step]) -> Iterator[str]:
+    def run(self, steps: list[Step], latency: Sequence[Moved] = ()) -> Iterator[str]:
         began = self._clock()
-        moments = sorted(
-            [(s.at_seconds, 1, s) for s in steps]
-            + [(s.at_seconds + s.duration_seconds, 0, s) for s in steps],
-            key=lambda moment: (moment[0], moment[1], moment[2].number),
-        )
+        moments: list[tuple[int, int, int, Callable[[], str]]] = []
+        for s in steps:
+            ends_at = s.at_seconds + s.duration_seconds
+            moments.append((ends_at, 0, s.number, partial(self._end_one, s)))
+            moments.append((s.at_seconds, 2, s.number, partial(self._open_one, s)))
+        for place, moved in enumerate(latency):
+            moments.append((moved.at_seconds, 1, place, partial(self._move, moved)))
         try:
-            for at, begins, step in moments:
+            for at, _, _, happen in sorted(moments, key=lambda moment: moment[:3]):
                 self._wait_until(began + at)
-                if begins:
-                    self._open[step.number] = (step, self._clock())
-                    yield f"{at:>5} s  {step.name} begins, {self.begin(step)}"
-                else:
-                    self._close(step)
-                    refusal = self._refusals.pop(step.number, "")
-                    yield f"{at:>5} s  {step.name} ends{f'; in part: {refusal}' * bool(refusal)}"
+                yield f"{at:>5} s  {happen()}"
         finally:
             for step in self.active:
                 self._close(step)
+            if latency:
+                self._lab.set_latency(dict.fromkeys(latency[0].wanted, 0.0))
+
+    def _open_one(self, step: Step) -> str:
+        self._open[step.number] = (step, self._clock())
+        return f"{step.name} begins, {self.begin(step)}"
+
+    def _end_one(self, step: Step) -> str:
+        self._close(step)
+        refusal = self._refusals.pop(step.number, "")
+        return f"{step.name} ends{f'; in part: {refusal}' * bool(refusal)}"
+
+    def _move(self, moved: Moved) -> str:
+        self._lab.set_latency(dict(moved.wanted))
+        ways = ", ".join(f"{node} {ms:g} ms" for node, ms in moved.wanted.items())
+        return f"latencies change: {ways}"
 
     def _wait_until(self, moment: float) -> None:
         """Meanwhile what goes on changes: quotas shrink, kubelets stop, rivals scale."""

@@ -129,6 +129,15 @@ class Scripted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyChange:
+    """From a moment of each deck on, how far nodes are from their user."""
+
+    at_seconds: int
+    node_ms: tuple[int, ...]
+    """Milliseconds by node, in the order of the nodes and around."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Exerciser:
     """Deals stimuli from a shuffled deck, spread over ``deck_seconds``, then shuffles again."""
 
@@ -138,6 +147,8 @@ class Exerciser:
     stimuli: tuple[Stimulus, ...] = ()
     script: tuple[Scripted, ...] = ()
     """Instead of a deck: what happens when. After the last one it begins again."""
+    latency: tuple[LatencyChange, ...] = ()
+    """A latency schedule, beside the deck or script."""
 
 
 Ranges = Literal["tuning", "held-out"]

@@ -20,7 +20,8 @@ import msgspec
 from pilothouse import policy
 from pilothouse.errors import PilothouseError
 from pilothouse.policy import Policy
-from pilothouse.scorer.cluster import Machine, View
+from pilothouse.policy.machines import Machine
+from pilothouse.scorer.view import View
 
 TABLE_VERSION = "pilothouse.dev/v1alpha1"
 TABLE_SECONDS = 10.0  # how long the scheduler may go on without us

@@ -15,8 +15,8 @@ import numpy as np
 from pilothouse import policy
 from pilothouse.clients.resources import Node, Pod
 from pilothouse.errors import BackendError
+from pilothouse.policy.machines import Request, machines_of, request_of
 from pilothouse.scorer.board import Board
-from pilothouse.scorer.cluster import Request, machines_of, request_of
 from pilothouse.scorer.shapes import ExtenderArguments, ExtenderFiltered, HostPriority, NodeIn
 from pilothouse.scorer.suggest import score
 

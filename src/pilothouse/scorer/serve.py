@@ -13,8 +13,8 @@ import uvicorn
 from pilothouse.errors import MissingFile, PortInUse, UserError
 from pilothouse.scorer.app import Parts, create_app
 from pilothouse.scorer.board import Board, PolicySource
-from pilothouse.scorer.cluster import NoCluster, View
 from pilothouse.scorer.placements import Placements
+from pilothouse.scorer.view import NoCluster, View
 from pilothouse.scorer.watch import Chores, Watching
 from pilothouse.server.fence import LOOPBACK_NAMES
 

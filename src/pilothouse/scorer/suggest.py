@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from pilothouse import policy
 from pilothouse.policy import FEATURES, Pods
+from pilothouse.policy.machines import Machine, Request, columns
 from pilothouse.policy.network import pool
 from pilothouse.policy.reasons import Flip, contributions, flip
 from pilothouse.scorer.board import Board
-from pilothouse.scorer.cluster import Machine, Request, columns
 from pilothouse.scorer.shapes import FlipOut, NodeIn, NodeScore, PodIn, SuggestionOut
 
 MOST_EXPLAINED = 32  # flips are worked out for the best so many; nobody reads a thousand

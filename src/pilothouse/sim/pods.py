@@ -67,6 +67,13 @@ def run(s: State, i: I8) -> None:
     np.add.at(s.w_network_ms, work, s.n_latency[node])
 
 
+def move_user(s: State, node: int, milliseconds: int) -> None:
+    """From now on this node's user is so far away; who serves there is slower by as much."""
+    here = np.flatnonzero((s.node == node) & (s.phase == RUNNING))
+    np.add.at(s.w_network_ms, s.work[here], milliseconds - int(s.n_latency[node]))
+    s.n_latency[node] = milliseconds
+
+
 def set_leak(s: State, i: I8) -> None:
     """Each pod leaks at its own pace, three to five quarters of its workload's."""
     rate = s.w_leak[s.work[i]]

@@ -206,6 +206,8 @@ class Simulation:
             case Op.FAULT:
                 node = cluster * s.nodes + event.target
                 machines.inflict(s, node, event.value, event.extra, event.more)
+            case Op.LATENCY:
+                pods.move_user(s, cluster * s.nodes + event.target, event.value)
 
     def _rival(self) -> None:
         """Another controller that takes back what is not as its own manifests say."""

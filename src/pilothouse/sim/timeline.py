@@ -37,6 +37,7 @@ class Op(IntEnum):
     FAULT = 4  # node, Fault; ``extra`` is the length in ticks, ``more`` the false alarm's height
     ARRIVE = 5  # workload, pods
     RIVAL = 6  # whole cluster, ticks until it undoes, 0 ends it
+    LATENCY = 7  # node, milliseconds to its user
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -103,6 +104,7 @@ def deal(plan: Blueprint, number: int, start_tick: int) -> Deck:
             false_alarm = chance and 2 * (alarms + 1) <= stimulus.count
             alarms += false_alarm
         primitives += _SCRIPTS[stimulus.kind](plan, exercise, dice, false_alarm)
+    primitives += _latencies(plan, start_tick)
     primitives.sort(key=lambda p: p[0])
     events = tuple(
         Event(tick=t, order=i, op=op, target=target, value=value, extra=extra, more=more)
@@ -121,6 +123,7 @@ def _scripted(plan: Blueprint, dice: Dice, start_tick: int) -> Deck:
     exercises = [_told(plan, told, start_tick) for told in plan.scenario.exerciser.script]
     exercises.sort(key=lambda x: x.start_tick)
     primitives = [p for x in exercises for p in _SCRIPTS[x.kind](plan, x, dice, False)]
+    primitives += _latencies(plan, start_tick)
     primitives.sort(key=lambda p: p[0])
     events = tuple(
         Event(tick=t, order=i, op=op, target=target, value=value, extra=extra, more=more)
@@ -132,6 +135,16 @@ def _scripted(plan: Blueprint, dice: Dice, start_tick: int) -> Deck:
         events=events,
         exercises=tuple(exercises),
     )
+
+
+def _latencies(plan: Blueprint, start_tick: int) -> list[Primitive]:
+    """The latency schedule of one deck; it begins again with the next."""
+    return [
+        (start_tick + change.at_seconds // TICK_SECONDS, Op.LATENCY, node, ms, 0, 0)
+        for change in plan.scenario.exerciser.latency
+        for node in range(len(plan.nodes["spare"]))
+        for ms in (change.node_ms[node % len(change.node_ms)],)
+    ]
 
 
 def _told(plan: Blueprint, told: Scripted, start_tick: int) -> Exercise:

@@ -67,7 +67,10 @@ def test_compare_writes_plots_tables_and_a_page(
         ("evaluate placement --policy eee", "Unknown policy"),
         ("train placement --policy ee --preset quick", "Available: fast, thesis"),
         ("train placement --policy mine", "Unknown policy"),
-        ("train placement --policy ee --resource disk", "models no disk"),
+        ("train placement --policy ee --resource dsk", 'Did you mean "disk"'),
+        ("train placement --policy ee --live k --from-journal j", "Keep one"),
+        ("compare placement --live k --nodes-move --test 2", "--live plays the tests as they are"),
+        ("compare placement --preset slow", "Available: short, thesis"),
     ],
 )
 def test_mistakes_are_named(capsys: pytest.CaptureFixture[str], words: str, message: str) -> None:

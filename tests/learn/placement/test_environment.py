@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -12,6 +13,7 @@ from gymnasium.utils.env_checker import check_env
 
 import pilothouse.learn.placement.environment as placing
 from pilothouse.errors import InvalidSetting
+from pilothouse.learn.placement.cluster import Place
 from pilothouse.learn.placement.course import Family, draw
 from pilothouse.learn.placement.environment import ID, PENALTY, PlacePods, PlacePodsVector
 from pilothouse.learn.placement.rewards import REWARDS
@@ -131,6 +133,13 @@ def test_gymnasium_makes_the_vector_form() -> None:
     assert seen in envs.observation_space
 
 
-def test_live_backend_is_refused_until_it_exists() -> None:
-    with pytest.raises(InvalidSetting, match=r'backend="live"'):
+def test_a_live_backend_needs_a_cluster_and_a_cluster_a_live_backend(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting, match="belong together"):
         PlacePods(backend="live")
+    with pytest.raises(InvalidSetting, match="belong together"):
+        PlacePods(cluster=Place(kubeconfig=tmp_path / "kubeconfig"))
+
+
+def test_a_batch_of_real_clusters_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match="One real cluster is one environment"):
+        PlacePodsVector(2, backend="live")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pilothouse.errors import InvalidSetting, MissingFile, UnknownName
-from pilothouse.learn.placement.placed import Placed
+from pilothouse.learn.placement.placed import Placed, Resource
 from pilothouse.learn.placement.rewards import find, named, worth
 from pilothouse.learn.placement.rewards.components import COMPONENTS
 
@@ -40,10 +40,13 @@ def a_placement(choice: int | None, **given: Any) -> Placed:
         cpu_room=row("cpu_room", 4000),
         memory=row("memory", 0),
         memory_room=row("memory_room", 4096),
+        disk=row("disk", 0),
+        disk_room=row("disk_room", 10_240),
         idle_permille=row("idle_permille", 500),
         latency_ms=row("latency_ms", 10),
         pod_cpu=np.array([1000]),
         pod_memory=np.array([1024]),
+        pod_disk=np.array([1024]),
         soft_ms=np.array([values.get("soft_ms", 20)]),
         hard_ms=np.array([values.get("hard_ms", 30)]),
     )
@@ -54,8 +57,8 @@ def value(name: str, placed: Placed, resource: str = "requests") -> tuple[float,
     return float(reward[0]), bool(ends[0])
 
 
-def part(name: str, placed: Placed) -> float:
-    return float(COMPONENTS[name](placed, "requests")[0])
+def part(name: str, placed: Placed, resource: Resource = "requests") -> float:
+    return float(COMPONENTS[name](placed, resource)[0])
 
 
 BUSY = {"counted": [2, 1, 0], "cpu": [2000, 1000, 0], "memory": [2048, 1024, 0]}
@@ -147,11 +150,6 @@ def test_reward_on_another_resource_sees_that_resource() -> None:
     assert value("thesis-lb", a_placement(1, **uneven), "memory") == (-1.0, True)
 
 
-def test_disk_is_refused_because_the_simulator_has_none() -> None:
-    with pytest.raises(InvalidSetting, match="models no disk"):
-        named("packing", "disk")
-
-
 def test_reward_file_is_a_weighted_sum_of_components(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("resource: cpu\ncomponents:\n  new-node: 2\n  hard-limit: 0.5\n")
@@ -188,3 +186,12 @@ def test_wrong_reward_file_is_refused_with_the_reason(
 def test_missing_reward_file_is_named() -> None:
     with pytest.raises(MissingFile, match=r"nowhere\.yaml"):
         find("nowhere.yaml")
+
+
+def test_disk_is_a_resource_that_pods_fill() -> None:
+    emptier, fuller = (a_placement(choice, disk=[0, 8192, 0]) for choice in (0, 1))
+
+    assert part("level", emptier, "disk") == 0.0
+    assert part("level", fuller, "disk") == pytest.approx(-0.8)
+    assert value("thesis-ee", fuller, "disk") == (10.0, False)
+    assert value("thesis-ee", emptier, "disk") == (0.0, True)

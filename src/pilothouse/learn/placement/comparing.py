@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arms side by side on the thesis's tests, simulated: tables with intervals, plots and CSV.
+"""Arms side by side on the thesis's tests: tables with intervals, plots and CSV.
 
 Every arm meets the same pods, latencies and background load. Intervals are 95 %, over seeds, of
-each seed's mean. A simulated pod that fits nowhere is given up; a real one would be pending.
+each seed's mean. Simulated, a pod that fits nowhere is given up; on a real cluster it is pending
+until patience ends. Energy is modelled, at the thesis's pace of placements.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import csv
 import html
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,16 +48,38 @@ class Comparison:
     trial: Trial
     played: dict[str, Played]
     rows: tuple[Row, ...]
+    profiles: dict[str, str] = field(default_factory=dict)  # by arm; empty: simulated
+    notes: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> str:
+        return "on a real cluster" if self.profiles else "simulated"
 
 
-FIGURES: dict[str, Callable[[Played], F8]] = {
-    "used nodes": lambda p: p.active.mean(axis=0),
-    "chosen latency, ms": lambda p: np.nanmean(p.latency_ms, axis=0),
-    "soft violations, %": lambda p: 100 * np.nanmean(p.over_soft, axis=0),
-    "hard violations, %": lambda p: 100 * np.nanmean(p.over_hard, axis=0),
-    "power, W modelled": lambda p: p.watts.mean(axis=0),
-    "max-min load share": lambda p: p.spread.mean(axis=0),
-    "pods that fitted nowhere, %": lambda p: 100 * p.hopeless.mean(axis=0),
+def mean_of(values: F8) -> F8:
+    """(courses,), over what has a meaning; NaN where nothing has."""
+    known = np.isfinite(values)
+    count = known.sum(axis=0)
+    sums = np.where(known, values, 0.0).sum(axis=0)
+    return np.where(count > 0, sums / np.maximum(count, 1), np.nan)
+
+
+def _energy_wh(played: Played, trial: Trial) -> F8:
+    """(courses,), modelled: what the used nodes draw between placements at the thesis's pace."""
+    seconds = np.array([trial.seconds_before(step + 1) for step in range(len(played.watts))])
+    energy: F8 = np.nansum(played.watts * seconds[:, None], axis=0) / 3600
+    return energy
+
+
+FIGURES: dict[str, Callable[[Played, Trial], F8]] = {
+    "used nodes": lambda p, trial: mean_of(p.active),
+    "chosen latency, ms": lambda p, trial: mean_of(p.latency_ms),
+    "soft violations, %": lambda p, trial: 100 * mean_of(p.over_soft),
+    "hard violations, %": lambda p, trial: 100 * mean_of(p.over_hard),
+    "energy, Wh modelled": _energy_wh,
+    "max-min load share": lambda p, trial: mean_of(p.spread),
+    "pending, s": lambda p, trial: mean_of(p.pending_seconds),
+    "pods that fitted nowhere, %": lambda p, trial: 100 * mean_of(p.hopeless),
 }
 
 
@@ -86,12 +109,16 @@ def compare(
     for arm, chooser in choosers.items():
         played[arm] = play(courses, chooser)
         told()
-    rows = tuple(
-        _row(arm, figure, measure(own))
+    return Comparison(trial=trial, played=played, rows=rows_of(played, trial))
+
+
+def rows_of(played: dict[str, Played], trial: Trial) -> tuple[Row, ...]:
+    """Every figure of every arm."""
+    return tuple(
+        _row(arm, figure, measure(own, trial))
         for arm, own in played.items()
         for figure, measure in FIGURES.items()
     )
-    return Comparison(trial=trial, played=played, rows=rows)
 
 
 def _row(arm: str, figure: str, by_seed: F8) -> Row:
@@ -104,11 +131,18 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
     """The table for scripts."""
     return {
         "test": comparison.trial.test,
-        "simulated": True,
+        "simulated": not comparison.profiles,
+        "profiles": comparison.profiles,
+        "notes": list(comparison.notes),
         "steps": comparison.trial.steps,
         "changes": list(comparison.trial.changes),
         "rows": [
-            {"arm": r.arm, "figure": r.figure, "mean": r.mean, "half_95": r.half}
+            {
+                "arm": r.arm,
+                "figure": r.figure,
+                "mean": r.mean if np.isfinite(r.mean) else None,
+                "half_95": r.half if np.isfinite(r.half) else None,  # one seed has no interval
+            }
             for r in comparison.rows
         ],
     }
@@ -120,8 +154,14 @@ def table(comparison: Comparison) -> list[tuple[str, ...]]:
     lines: list[tuple[str, ...]] = [("arm", *figures)]
     for arm in comparison.played:
         own = {r.figure: r for r in comparison.rows if r.arm == arm}
-        lines.append((arm, *(f"{own[f].mean:.2f} ± {own[f].half:.2f}" for f in figures)))
+        lines.append((arm, *(_cell(own[f]) for f in figures)))
     return lines
+
+
+def _cell(row: Row) -> str:
+    if not np.isfinite(row.mean):
+        return "-"
+    return f"{row.mean:.2f}" + (f" ± {row.half:.2f}" if np.isfinite(row.half) else "")
 
 
 def moving_average(values: F8, window: int = WINDOW) -> F8:
@@ -143,7 +183,6 @@ class Plot:
     unit: str
     curves: dict[str, F8]  # each (steps,)
     changes: tuple[int, ...] = ()
-    averaged: bool = True
 
 
 def write_plot(plot: Plot, folder: Path) -> list[Path]:
@@ -155,7 +194,7 @@ def write_plot(plot: Plot, folder: Path) -> list[Path]:
 def _write_csv(plot: Plot, folder: Path) -> Path:
     path = folder / f"{plot.name}.csv"
     averages = {f"{k} (average of {WINDOW})": moving_average(v) for k, v in plot.curves.items()}
-    columns = plot.curves | (averages if plot.averaged else {})
+    columns = plot.curves | averages
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["step", *columns, "change"])
@@ -177,15 +216,12 @@ def _write_png(plot: Plot, folder: Path) -> Path:
     axes = figure.add_subplot()
     for number, (name, values) in enumerate(plot.curves.items()):
         color = f"C{number}"
-        if plot.averaged:
-            axes.plot(values, color=color, alpha=0.25, linewidth=0.8)
-            axes.plot(moving_average(values), color=color, label=name)
-        else:
-            axes.plot(values, color=color, label=name)
+        axes.plot(values, color=color, alpha=0.3, linewidth=0.8)
+        axes.plot(moving_average(values), color=color, label=name)
     for number, change in enumerate(plot.changes):
         label = "latencies change" if number == 0 else None
         axes.axvline(change, color="gray", linestyle="--", linewidth=1, label=label)
-    axes.set_title(plot.title)
+    axes.set_title(f"{plot.title}; thin: raw, thick: average of {WINDOW}")
     axes.set_xlabel("placement")
     axes.set_ylabel(plot.unit)
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
@@ -197,18 +233,18 @@ def _write_png(plot: Plot, folder: Path) -> Path:
 
 def plots_of(comparison: Comparison) -> list[Plot]:
     """Used nodes and chosen latency by arm, means over seeds."""
-    changes = comparison.trial.changes
+    trial = comparison.trial
     both: tuple[tuple[str, str, str, Callable[[Played], F8]], ...] = (
-        ("used-nodes", "Used nodes", "nodes", lambda p: p.active.mean(axis=1)),
-        ("latency", "Chosen latency", "ms", lambda p: np.nanmean(p.latency_ms, axis=1)),
+        ("used-nodes", "Used nodes", "nodes", lambda p: mean_of(p.active.T)),
+        ("latency", "Chosen latency", "ms", lambda p: mean_of(p.latency_ms.T)),
     )
     return [
         Plot(
-            name=f"test{comparison.trial.test}-{name}",
-            title=f"{title}, test {comparison.trial.test}, simulated",
+            name=f"test{trial.test}-{name}",
+            title=f"{title}, test {trial.test}, {comparison.where}",
             unit=unit,
             curves={arm: pick(own) for arm, own in comparison.played.items()},
-            changes=changes,
+            changes=trial.changes,
         )
         for name, title, unit, pick in both
     ]
@@ -218,7 +254,10 @@ def write_page(folder: Path, title: str, tables: Sequence[Comparison], notes: st
     """One HTML page with the tables and every PNG of the folder."""
     parts = [f"<h1>{html.escape(title)}</h1>", f"<p>{html.escape(notes)}</p>"]
     for comparison in tables:
-        parts.append(f"<h2>Test {comparison.trial.test}</h2><table>")
+        parts.append(f"<h2>Test {comparison.trial.test}, {comparison.where}</h2>")
+        said = [f"{arm}: {words}." for arm, words in comparison.profiles.items()]
+        parts += [f"<p>{html.escape(note)}</p>" for note in (*said, *comparison.notes)]
+        parts.append("<table>")
         for number, line in enumerate(table(comparison)):
             tag = "th" if number == 0 else "td"
             cells = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in line)

@@ -36,6 +36,8 @@ class Courses:
     memory: I4  # (courses, nodes), MiB
     cpu_background: I4  # (courses, nodes), requested by pods that do not count
     memory_background: I4  # (courses, nodes)
+    disk: I4  # (courses, nodes), MiB of ephemeral storage; modelled, and never in the way of a pod
+    disk_background: I4  # (courses, nodes)
     pods_background: I4  # (courses, nodes)
     pod_capacity: I4  # (courses, nodes)
     idle_permille: I4  # (courses, nodes), idle watts over most watts
@@ -45,6 +47,7 @@ class Courses:
     epoch: I4  # (courses, steps + 1)
     pod_cpu: I4  # (courses, steps + 1); the last pod is only ever looked at
     pod_memory: I4  # (courses, steps + 1)
+    pod_disk: I4  # (courses, steps + 1)
     soft_ms: I4  # (courses, steps + 1); 0: no limit
     hard_ms: I4  # (courses, steps + 1)
     leavers: I4  # (courses, steps + 1, any), pods that leave before that step; -1: nobody
@@ -89,6 +92,8 @@ NODE_FIELDS = (
     "memory",
     "cpu_background",
     "memory_background",
+    "disk",
+    "disk_background",
     "pods_background",
     "pod_capacity",
     "idle_permille",
@@ -96,7 +101,7 @@ NODE_FIELDS = (
     "open_until",
     "latency_ms",
 )
-_PADDING = {"cpu": 1, "memory": 1, "open_until": FOREVER, "latency_ms": UNKNOWN_MS}
+_PADDING = {"cpu": 1, "memory": 1, "disk": 1, "open_until": FOREVER, "latency_ms": UNKNOWN_MS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +159,7 @@ def _draw(
     load = dice.integers(*family.load_percent, size=count, endpoint=True) / 100
     pods = [_scaled(s, leaves_at, f * load) for s, f in zip(shares, free, strict=True)]
     soft, hard = _limits(family, dice, (count, steps + 1))
+    disk, disk_back, pod_disk = _disks(family, dice, cpu, exists, leaves_at)
     changes = np.sort(dice.integers(steps // 6, max(5 * steps // 6, 1), (count, EPOCHS - 1)), 1)
     epoch = (np.arange(steps + 1)[None, :, None] >= changes[:, None, :]).sum(2)
     return Courses(
@@ -162,6 +168,8 @@ def _draw(
         memory=np.where(exists, memory, 1).astype(np.int32),
         cpu_background=(cpu_back * exists).astype(np.int32),
         memory_background=(memory_back * exists).astype(np.int32),
+        disk=np.where(exists, disk, 1).astype(np.int32),
+        disk_background=(disk_back * exists).astype(np.int32),
         pods_background=(dice.integers(0, 12, shape) * exists).astype(np.int32),
         pod_capacity=(POD_CAPACITY * exists).astype(np.int32),
         idle_permille=dice.integers(300, 600, shape).astype(np.int32),
@@ -171,10 +179,30 @@ def _draw(
         epoch=epoch.astype(np.int32),
         pod_cpu=np.maximum(pods[0], 10).astype(np.int32),
         pod_memory=np.maximum(pods[1], 8).astype(np.int32),
+        pod_disk=pod_disk.astype(np.int32),
         soft_ms=soft,
         hard_ms=hard,
         leavers=leavers(leaves_at),
     )
+
+
+def _disks(
+    family: Family,
+    dice: np.random.Generator,
+    cpu: NDArray[np.int64],
+    exists: Flags,
+    leaves_at: NDArray[np.int64],
+) -> tuple[F8, F8, F8]:
+    """Disks of nodes, what is on them, and what pods write; drawn apart, so that no other draw
+    depends on them."""
+    own = np.random.default_rng(dice.bit_generator.seed_seq.spawn(1)[0])  # type: ignore[attr-defined]
+    disk = cpu * own.uniform(8, 24, cpu.shape)
+    background = disk * own.uniform(0.05, 0.4, cpu.shape)
+    share = np.exp(family.sigma * own.standard_normal(leaves_at.shape))
+    if family.identical:
+        share[:] = 1.0
+    free = ((disk - background) * exists).sum(axis=1)
+    return disk, background, np.maximum(_scaled(share, leaves_at, 0.5 * free), 1)
 
 
 def _lifetimes(

@@ -10,6 +10,9 @@ termination; only a reward that says so terminates. Importing this module regist
     import pilothouse.learn.placement.environment
 
     env = gymnasium.make("PlacePods-v1", reward="packing", max_nodes=8)
+
+``backend="live"`` steps a real cluster instead, given as ``cluster=Place(kubeconfig=...)``: the
+pods of the course are really created, bound and deleted, scaled to what the cluster has free.
 """
 
 from __future__ import annotations
@@ -25,8 +28,10 @@ from numpy.typing import NDArray
 
 from pilothouse.errors import InvalidSetting
 from pilothouse.learn.placement import rewards
+from pilothouse.learn.placement.cluster import Cluster, Place
 from pilothouse.learn.placement.course import Courses, Family, draw
 from pilothouse.learn.placement.fleet import Fleet, Step
+from pilothouse.learn.placement.live import LiveFleet, fitted
 from pilothouse.learn.placement.rewards import Reward, worth
 from pilothouse.policy.features import MOST_MS, NODE_FEATURES, POD_FEATURES
 
@@ -80,13 +85,8 @@ def _valued(reward: Reward, step: Step) -> tuple[NDArray[np.float64], NDArray[np
     return np.where(step.invalid, PENALTY, value), np.asarray(ends, np.bool_)
 
 
-def _checked(reward: str | Reward, resource: str, backend: Backend) -> Reward:
-    if backend != "sim":
-        raise InvalidSetting(
-            f'PlacePods-v1 steps the simulator (backend="sim"), but got backend="{backend}". '
-            "Stepping a real cluster is not built yet."
-        )
-    return rewards.find(reward, resource) if isinstance(reward, str) else reward
+def _reward(given: str | Reward, resource: str) -> Reward:
+    return rewards.find(given, resource) if isinstance(given, str) else given
 
 
 class PlacePods(gymnasium.Env[Observation, np.int64]):
@@ -103,9 +103,17 @@ class PlacePods(gymnasium.Env[Observation, np.int64]):
         family: Family | None = None,
         courses: Courses | None = None,
         backend: Backend = "sim",
+        cluster: Place | None = None,
     ) -> None:
-        self._reward = _checked(reward, resource, backend)
+        if (backend == "live") != (cluster is not None):
+            raise InvalidSetting(
+                'backend="live" and cluster=Place(kubeconfig=...) belong together, but got '
+                f'backend="{backend}" and cluster={cluster}.'
+            )
+        self._reward = _reward(reward, resource)
         self._courses = _Courses(family or Family(), max_nodes, courses)
+        self._cluster = None if cluster is None else Cluster(cluster)
+        self._width = max_nodes
         self.observation_space = _spaces(max_nodes)
         self.action_space = spaces.Discrete(max_nodes)
         self._fleet: Fleet | None = None
@@ -116,9 +124,16 @@ class PlacePods(gymnasium.Env[Observation, np.int64]):
     ) -> tuple[Observation, dict[str, Any]]:
         """A new course; ``options`` has no meaning here."""
         super().reset(seed=seed)
-        self._fleet = Fleet(self._courses.next(self.np_random, 1))
+        self._fleet = self._start(self._courses.next(self.np_random, 1))
         self._taken = 0
         return self._look(self._fleet)
+
+    def _start(self, course: Courses) -> Fleet:
+        if self._cluster is None:
+            return Fleet(course)
+        self._cluster.clear()
+        sized = fitted(course, self._cluster.look())
+        return LiveFleet(self._cluster, sized, width=self._width)
 
     def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Place the waiting pod."""
@@ -140,9 +155,15 @@ class PlacePods(gymnasium.Env[Observation, np.int64]):
         mask: NDArray[np.bool_] = self._fleet.feasible()[0]
         return mask
 
+    def close(self) -> None:
+        """Take the pods of a real cluster away; the simulator has nothing to give back."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
     def _look(self, fleet: Fleet) -> tuple[Observation, dict[str, Any]]:
         seen = {name: array[0] for name, array in _seen(fleet).items()}
-        return seen, {"action_mask": seen["mask"]}
+        return seen, {"action_mask": seen["mask"], "node_mask": fleet.open[0].copy()}
 
 
 class PlacePodsVector(VectorEnv[Observation, NDArray[np.int64], NDArray[np.float64]]):
@@ -161,8 +182,13 @@ class PlacePodsVector(VectorEnv[Observation, NDArray[np.int64], NDArray[np.float
         courses: Courses | None = None,
         backend: Backend = "sim",
     ) -> None:
+        if backend != "sim":
+            raise InvalidSetting(
+                f'A batch steps the simulator only, but got backend="{backend}". One real cluster '
+                "is one environment: use gymnasium.make."
+            )
         self.num_envs = num_envs
-        self._reward = _checked(reward, resource, backend)
+        self._reward = _reward(reward, resource)
         self._courses = _Courses(family or Family(), max_nodes, courses)
         self.single_observation_space = _spaces(max_nodes)
         self.single_action_space = spaces.Discrete(max_nodes)

@@ -34,6 +34,9 @@ class Step:
     invalid: Flags  # the choice was not feasible although some node was
     hopeless: Flags  # no node was feasible; the pod was given up
     over: Flags  # the course has ended
+    pending_seconds: NDArray[
+        np.float64
+    ]  # until it was bound; NaN: never, or its choice was invalid
 
 
 class Fleet:
@@ -51,6 +54,7 @@ class Fleet:
         self._again: list[list[int]] = [[] for _ in range(count)]
         self._pod = np.zeros(count, np.int64)  # number of the pod on offer
         self.counted = np.zeros((count, nodes), np.int64)
+        self.disk = np.zeros((count, nodes), np.int64)  # MiB requested; not the simulator's
         self.open: Flags = np.zeros((count, nodes), np.bool_)
         self._nodes_move = courses.nodes_move
         self.restart(self._rows)
@@ -75,6 +79,7 @@ class Fleet:
         s.w_exists[rows] = 1
         s.w_home[rows] = rows
         self.counted[rows] = 0
+        self.disk[rows] = c.disk_background[rows]
         self.step_number[rows] = 0
         self._slot_of[rows] = -1
         self.open[rows] = c.exists[rows] & (c.open_from[rows] <= 0)
@@ -89,18 +94,21 @@ class Fleet:
         leaving = c.leavers[rows, now]
         who, which = np.nonzero(leaving >= 0)
         self._remove(rows[who], leaving[who, which])
-        if self._nodes_move:
+        if self._watches_nodes:
             self._move_nodes(rows)
         latency = c.latency_ms[rows, c.epoch[rows, now]]
         flat = rows[:, None] * s.nodes + np.arange(s.nodes)[None, :]
         s.n_latency[flat] = latency
         self._offer(rows, now)
 
+    @property
+    def _watches_nodes(self) -> bool:
+        return self._nodes_move
+
     def _move_nodes(self, rows: I8) -> None:
         """Nodes that come are empty; the pods of one that goes wait to be created again."""
-        s, c = self.state, self.courses
-        now = self.step_number[rows][:, None]
-        there = c.exists[rows] & (c.open_from[rows] <= now) & (now < c.open_until[rows])
+        s = self.state
+        there = self._there(rows)
         for row, gone in zip(rows.tolist(), self.open[rows] & ~there, strict=True):
             for node in np.flatnonzero(gone).tolist():
                 slots = self._slot_of[row]
@@ -111,6 +119,12 @@ class Fleet:
         self.open[rows] = there
         self.state.n_ready[: s.nobody_node] = self.open.ravel()
 
+    def _there(self, rows: I8) -> Flags:
+        """Which nodes there are at this step of these courses."""
+        c, now = self.courses, self.step_number[rows][:, None]
+        there: Flags = c.exists[rows] & (c.open_from[rows] <= now) & (now < c.open_until[rows])
+        return there
+
     def _remove(self, rows: I8, numbers: NDArray[np.integer]) -> None:
         s = self.state
         slots = self._slot_of[rows, numbers]
@@ -120,6 +134,8 @@ class Fleet:
         rows, numbers, slots = rows[slots >= 0], numbers[slots >= 0], slots[slots >= 0]
         node = s.node[slots]
         np.subtract.at(self.counted, (rows, node - rows * s.nodes), 1)
+        written = self.courses.pod_disk[rows, numbers]
+        np.subtract.at(self.disk, (rows, node - rows * s.nodes), written)
         pods.remove(s, slots)
         self._slot_of[rows, numbers] = -1
 
@@ -192,6 +208,7 @@ class Fleet:
         s, rows = self.state, self._rows[bound]
         pods.bind(s, self.slots[bound], rows * s.nodes + choice[bound])
         self.counted[rows, choice[bound]] += 1
+        self.disk[rows, choice[bound]] += self.courses.pod_disk[rows, self._pod[rows]]
         hopeless: Flags = np.logical_not(some)
         given_up = self.slots[hopeless]
         pods.remove(s, given_up)
@@ -203,6 +220,7 @@ class Fleet:
             invalid=some & ~bound,
             hopeless=hopeless,
             over=self.step_number >= self.courses.steps,
+            pending_seconds=np.where(bound, 0.0, np.nan),  # simulated time stands still meanwhile
         )
 
     def _next(self, rows: I8) -> None:
@@ -229,10 +247,13 @@ class Fleet:
             cpu_room=s.n_cpu[:-1].reshape(shape).copy(),
             memory=s.n_memory_requested[:-1].reshape(shape).copy(),
             memory_room=s.n_memory[:-1].reshape(shape).copy(),
+            disk=self.disk.copy(),
+            disk_room=self.courses.disk,
             idle_permille=self.courses.idle_permille,
             latency_ms=s.n_latency[:-1].reshape(shape).copy(),
             pod_cpu=s.cpu_request[slots],
             pod_memory=s.memory_request[slots],
+            pod_disk=self.courses.pod_disk[self._rows, self._pod],
             soft_ms=soft,
             hard_ms=hard,
         )

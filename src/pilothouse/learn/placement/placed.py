@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeAlias
 
 Array: TypeAlias = Any  # of NumPy or of JAX; both follow the array API standard
 
-Resource = Literal["requests", "pods", "cpu", "memory"]
-RESOURCES: tuple[Resource, ...] = ("requests", "pods", "cpu", "memory")
+Resource = Literal["requests", "pods", "cpu", "memory", "disk"]
+RESOURCES: tuple[Resource, ...] = ("requests", "pods", "cpu", "memory", "disk")
 LEAST = -1e9  # stands for "not among those looked at" under a maximum
 
 
@@ -32,10 +32,13 @@ class Placed:
     cpu_room: Array  # millicores in all
     memory: Array  # MiB requested, before
     memory_room: Array
+    disk: Array  # MiB of ephemeral storage requested, before
+    disk_room: Array
     idle_permille: Array
     latency_ms: Array  # -1: unknown
     pod_cpu: Array
     pod_memory: Array
+    pod_disk: Array
     soft_ms: Array  # 0: no limit
     hard_ms: Array
 
@@ -52,6 +55,8 @@ class Placed:
         """Load share of each node, with the pod added where ``added`` is true."""
         if resource == "pods":
             return (self.pods + added) / self.xp.maximum(self.pod_capacity, 1)
+        if resource == "disk":
+            return (self.disk + added * self.pod_disk[..., None]) / self.disk_room
         cpu = (self.cpu + added * self.pod_cpu[..., None]) / self.cpu_room
         memory = (self.memory + added * self.pod_memory[..., None]) / self.memory_room
         if resource == "cpu":

@@ -8,7 +8,7 @@ idle power and the rest by its CPU requests; an unused one is taken to be asleep
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -37,6 +37,7 @@ class Played:
     watts: F8  # modelled
     node: F8  # chosen node; NaN: the pod fitted nowhere
     hopeless: F8
+    pending_seconds: F8  # until it was bound; NaN: it was not
 
     def mean_active(self) -> F8:
         """(courses,), used nodes over time."""
@@ -54,13 +55,32 @@ class Played:
 
 def play(courses: Courses, chooser: Chooser, *, told: Callable[[], None] = lambda: None) -> Played:
     """All steps of all courses; courses whose nodes move take a few steps more."""
-    fleet = Fleet(courses)
+    return play_on(Fleet(courses), chooser, told=told)
+
+
+def play_on(fleet: Fleet, chooser: Chooser, *, told: Callable[[], None] = lambda: None) -> Played:
+    """All steps of a fleet that has just begun."""
     rows: list[dict[str, F8]] = []
-    while (fleet.step_number < courses.steps).any():
+    while (fleet.step_number < fleet.courses.steps).any():
         step = fleet.place(chooser.choose(fleet))
         rows.append(_told(step))
         told()
     return Played(**{name: np.stack([row[name] for row in rows]) for name in rows[0]})
+
+
+def joined(runs: Sequence[Played]) -> Played:
+    """Runs of one course each, side by side; NaN where one was shorter."""
+    longest = max(len(run.active) for run in runs)
+
+    def column(name: str) -> F8:
+        parts = []
+        for run in runs:
+            own: F8 = getattr(run, name)
+            missing = ((0, longest - len(own)), (0, 0))
+            parts.append(np.pad(own, missing, constant_values=np.nan))
+        return np.concatenate(parts, axis=1)
+
+    return Played(**{name: column(name) for name in Played.__slots__})
 
 
 def _told(step: Step) -> dict[str, F8]:
@@ -84,6 +104,7 @@ def _told(step: Step) -> dict[str, F8]:
         "watts": _watts(p, active).sum(axis=1),
         "node": np.where(step.bound, p.chosen.argmax(axis=1), np.nan),
         "hopeless": step.hopeless.astype(np.float64),
+        "pending_seconds": step.pending_seconds,
     }
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thesis's figures 5.1 to 5.12, simulated: one CSV and one PNG each, and a page.
+"""The thesis's figures 5.1 to 5.12, simulated: one CSV and one PNG each, a page, the versions.
 
 5.1-5.4 show pods per node under EE and LB, 5.5-5.8 under EL-RL, 5.9 and 5.10 compare policies
 while they are being trained (each placement by the network as it was then, exploration included),
@@ -8,6 +8,7 @@ while they are being trained (each placement by the network as it was then, expl
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +21,7 @@ from pilothouse.learn.placement import comparing, rewards, thesis_tests
 from pilothouse.learn.placement.chooser import HEURISTICS, Chooser, Learned
 from pilothouse.learn.placement.comparing import LEARNED, Comparison, Plot
 from pilothouse.learn.placement.fleet import Fleet
-from pilothouse.learn.placement.playing import F8, play
+from pilothouse.learn.placement.playing import F8, Played, play
 from pilothouse.learn.placement.thesis_tests import Trial
 from pilothouse.policy import Policy, shipped
 
@@ -58,19 +59,29 @@ def reproduce(
     tables = _tested(seeds, find)
     for number, plot in zip((11, 12), comparing.plots_of(tables[1]), strict=True):
         keep(replace(plot, name=f"figure-5-{number}"))
-    notes = f"Simulated. {versions()}"
-    written.append(comparing.write_page(folder, "The thesis's figures", tables, notes))
-    return written
+    made_by = versions(find)
+    listed = folder / "versions.json"
+    listed.write_text(json.dumps(made_by, indent=1) + "\n", encoding="utf-8")
+    words = ", ".join(f"{name} {version}" for name, version in made_by.items())
+    notes = f"Simulated; figures 5.9 and 5.10 with the thesis's hyper-parameters. Made by {words}."
+    page = comparing.write_page(folder, "The thesis's figures", tables, notes)
+    return [*written, listed, page]
 
 
-def versions() -> str:
-    """What made the figures."""
+def versions(find: Callable[[str], Policy] = shipped) -> dict[str, str]:
+    """What made the figures: the program, its libraries, and the policies by their hashes."""
+    import gymnasium
     import jax
+    import matplotlib
 
-    return (
-        f"pilothouse {__version__}, Python {platform.python_version()}, NumPy {np.__version__}, "
-        f"JAX {jax.__version__}."
-    )
+    return {
+        "pilothouse": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "jax": jax.__version__,
+        "gymnasium": gymnasium.__version__,
+        "matplotlib": matplotlib.__version__,
+    } | {f"policy {name}": find(name).version for name in LEARNED}
 
 
 def _tested(seeds: int, find: Callable[[str], Policy]) -> list[Comparison]:
@@ -95,7 +106,6 @@ def _per_node(name: str, chooser: Chooser, trial: Trial) -> Plot:
         unit="pods",
         curves=_pods_per_node(chooser, trial, seed=1),
         changes=trial.changes,
-        averaged=False,
     )
 
 
@@ -112,7 +122,6 @@ def _nearest(name: str, chooser: Chooser, node: int) -> Plot:
         unit="pods",
         curves=_pods_per_node(chooser, Trial(test=1), seed=seed),
         changes=Trial(test=1).changes,
-        averaged=False,
     )
 
 
@@ -120,30 +129,32 @@ def training_plots(seeds: int) -> list[Plot]:
     """5.9 and 5.10: used nodes and latency while the thesis preset is being trained."""
     from pilothouse.learn.placement.trainer import THESIS, Trainer
 
-    active: dict[str, list[F8]] = {}
-    latency: dict[str, list[F8]] = {}
-    trial = Trial(test=1, cycles=1)
+    trial = Trial(test=1, cycles=3)
     courses = thesis_tests.courses(trial, seeds)
+    played: dict[str, list[Played]] = {"default": [play(courses, HEURISTICS["default"])]}
     for policy in LEARNED:
         trainer = Trainer(THESIS, rewards.named(rewards.OF_POLICY[policy]), (1,))
-        for progress in trainer.run():
-            chooser = Learned(policy, trainer.network(), epsilon=progress.epsilon)
-            own = play(courses, chooser)
-            active.setdefault(policy, []).append(own.active.mean(axis=1))
-            latency.setdefault(policy, []).append(np.nanmean(own.latency_ms, axis=1))
-    own = play(courses, HEURISTICS["default"])
-    many = len(active["ee"])
-    active["default"] = [own.active.mean(axis=1)] * many
-    latency["default"] = [np.nanmean(own.latency_ms, axis=1)] * many
-    return [
-        Plot(
-            name=f"figure-5-{number:02d}",
+        played[policy] = [
+            play(courses, Learned(policy, trainer.network(), epsilon=progress.epsilon))
+            for progress in trainer.run()
+        ]
+    chunks = len(played[LEARNED[0]])
+    played["default"] *= chunks  # it learns nothing
+    changes = tuple(k * trial.steps + at for k in range(chunks) for at in trial.changes)
+
+    def plot(name: str, title: str, unit: str, pick: Callable[[Played], F8]) -> Plot:
+        return Plot(
+            name=name,
             title=f"{title} while training, simulated",
             unit=unit,
-            curves={name: np.concatenate(parts) for name, parts in curves.items()},
+            curves={
+                arm: np.concatenate([comparing.mean_of(pick(own).T) for own in runs])
+                for arm, runs in played.items()
+            },
+            changes=changes,
         )
-        for number, title, unit, curves in (
-            (9, "Used nodes", "nodes", active),
-            (10, "Chosen latency", "ms", latency),
-        )
+
+    return [
+        plot("figure-5-09", "Used nodes", "nodes", lambda own: own.active),
+        plot("figure-5-10", "Chosen latency", "ms", lambda own: own.latency_ms),
     ]

@@ -4,11 +4,16 @@
 Test 1 creates its pods one by one, deletes them all and starts over. Test 2 fills up once, then
 for ever deletes the oldest and creates a new one. Latencies change at two points of the run, so
 that each node is the nearest once. Seeds vary latencies, background load and the order of nodes.
+
+The thesis's pods ask for 250m: thirty of them do not fit one 2-core node. On smaller nodes the
+requests are scaled down, and where measuring is noisy all latencies and limits are scaled up;
+both are said wherever such a figure is shown.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +22,15 @@ from pilothouse.errors import InvalidSetting
 from pilothouse.learn.placement.course import FOREVER, Courses, Family, draw
 
 NODES = 3
+ONE_NODE = 0.95  # of a node's free room is what all pods of a test take together
 NEAR, MIDDLE, FAR = (6, 16), (22, 28), (34, 55)  # ms: within soft, within hard, beyond
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "short": {},
+    "thesis": {"cycles": 500, "waits": True},
+}
+"""What a comparison changes; the thesis repeats test 1 five hundred times and waits in between."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +47,8 @@ class Trial:
     hard_ms: int = 30
     node_cores: int = 8  # thirty pods of 250m fit one such node
     nodes_move: bool = False  # test 2: one node is lost and a better one joins
+    latency_factor: int = 1  # of all latencies and limits
+    waits: bool = False  # on a real cluster: as long as the thesis between placements
 
     def __post_init__(self) -> None:
         if self.test not in (1, 2):
@@ -50,6 +65,41 @@ class Trial:
         if self.test == 1:
             return tuple(round(k * self.cycles / 3) * self.pods for k in (1, 2))  # type: ignore[return-value]
         return round(third), round(2 * third)
+
+    def seconds_before(self, step: int) -> float:
+        """What the thesis waits before the pod of this step, deletions included."""
+        if step == 0:
+            return 0.0
+        if self.test == 1:
+            return 3.0 + (25.0 if step % self.pods == 0 else 0.0)
+        return 2.0 if step <= self.pods else 4.0
+
+    def fitted(self, cpu_millicores: int, memory_mib: int) -> Trial:
+        """With pods of which all fit one node that has so much free; never larger ones."""
+        cpu = min(self.cpu_millicores, int(ONE_NODE * cpu_millicores / self.pods))
+        memory = min(self.memory_mib, int(ONE_NODE * memory_mib / self.pods))
+        if cpu < 1 or memory < 1:
+            raise InvalidSetting(
+                f"{self.pods} pods cannot fit one node with {cpu_millicores}m and {memory_mib} MiB "
+                "free. Ask for fewer with --pods."
+            )
+        return replace(self, cpu_millicores=cpu, memory_mib=memory)
+
+    def deviations(self) -> list[str]:
+        """Where this differs from the thesis's pod, as sentences."""
+        usual, said = Trial(), []
+        if (self.cpu_millicores, self.memory_mib) != (usual.cpu_millicores, usual.memory_mib):
+            said.append(
+                f"Requests are scaled to {self.cpu_millicores}m and {self.memory_mib} MiB (the "
+                f"thesis's pods ask for {usual.cpu_millicores}m and {usual.memory_mib} MiB, of "
+                f"which {self.pods} do not fit one of these nodes)."
+            )
+        if self.latency_factor != 1:
+            said.append(
+                f"Latencies and limits are {self.latency_factor} times the thesis's "
+                f"({self.soft_ms} and {self.hard_ms} ms)."
+            )
+        return said
 
     @property
     def lost_at(self) -> int:
@@ -68,12 +118,13 @@ def courses(trial: Trial, seeds: int, *, first_seed: int = 0) -> Courses:
     made = replace(
         drawn,
         memory=np.full_like(drawn.memory, 4096 * trial.node_cores),
-        latency_ms=latency,
+        latency_ms=latency * trial.latency_factor,
         epoch=np.tile(epoch.astype(np.int32), (seeds, 1)),
         pod_cpu=np.full(shape, trial.cpu_millicores, np.int32),
         pod_memory=np.full(shape, trial.memory_mib, np.int32),
-        soft_ms=np.full(shape, trial.soft_ms, np.int32),
-        hard_ms=np.full(shape, trial.hard_ms, np.int32),
+        pod_disk=np.zeros(shape, np.int32),  # the thesis's pods ask for none
+        soft_ms=np.full(shape, trial.soft_ms * trial.latency_factor, np.int32),
+        hard_ms=np.full(shape, trial.hard_ms * trial.latency_factor, np.int32),
         leavers=_leavers(trial, seeds),
     )
     return _moving(made, trial) if trial.nodes_move else made

@@ -54,6 +54,7 @@ class Envs(NamedTuple):
     step: Array  # (envs,)
     cpu: Array  # (envs, nodes), millicores requested
     memory: Array  # (envs, nodes), MiB requested
+    disk: Array  # (envs, nodes), MiB requested
     pods: Array  # (envs, nodes)
     counted: Array  # (envs, nodes)
     where: Array  # (envs, steps + 1), the node of each pod; -1: none
@@ -74,6 +75,7 @@ def start(courses: dict[str, Array], course: Array) -> Envs:
         step=jnp.zeros_like(course),
         cpu=courses["cpu_background"][course],
         memory=courses["memory_background"][course],
+        disk=courses["disk_background"][course],
         pods=courses["pods_background"][course],
         counted=jnp.zeros_like(courses["pods_background"][course]),
         where=jnp.full((course.shape[0], steps), -1, jnp.int32),
@@ -141,10 +143,13 @@ def place(
         cpu_room=courses["cpu"][c],
         memory=envs.memory,
         memory_room=courses["memory"][c],
+        disk=envs.disk,
+        disk_room=courses["disk"][c],
         idle_permille=courses["idle_permille"][c],
         latency_ms=courses["latency_ms"][c, courses["epoch"][at]],
         pod_cpu=courses["pod_cpu"][at],
         pod_memory=courses["pod_memory"][at],
+        pod_disk=courses["pod_disk"][at],
         soft_ms=courses["soft_ms"][at],
         hard_ms=courses["hard_ms"][at],
     )
@@ -155,6 +160,7 @@ def place(
     node = jnp.where(leaving >= 0, jnp.take_along_axis(where, leaving, axis=1), -1)
     left = node[..., None] == jnp.arange(sight.valid.shape[1])  # (envs, leavers, nodes)
     gone_cpu = jnp.take_along_axis(courses["pod_cpu"][c], leaving, axis=1)
+    gone_disk = jnp.take_along_axis(courses["pod_disk"][c], leaving, axis=1)
     gone_memory = jnp.take_along_axis(courses["pod_memory"][c], leaving, axis=1)
     return (
         Envs(
@@ -162,6 +168,7 @@ def place(
             step=step,
             cpu=envs.cpu + chosen * placed.pod_cpu[:, None] - _summed(left, gone_cpu),
             memory=envs.memory + chosen * placed.pod_memory[:, None] - _summed(left, gone_memory),
+            disk=envs.disk + chosen * placed.pod_disk[:, None] - _summed(left, gone_disk),
             pods=envs.pods + chosen - left.sum(axis=1),
             counted=envs.counted + chosen - left.sum(axis=1),
             where=where,

@@ -15,6 +15,7 @@ import yaml
 from pilothouse.errors import InvalidSetting, MissingFile, UnknownName
 from pilothouse.scenarios.scenario import Range, Scenario
 
+MOST_LATENCY_MS = 10_000
 # Made to train and to judge forecasters; comparisons of the whole loop go without them.
 FOR_FORECASTS = ("failing-rack", "flaky-nodes", "weary-nodes")
 
@@ -53,6 +54,14 @@ def parse(text: str, *, name: str, source: str) -> Scenario:
     scenario: Scenario = replace(_read(Scenario, data, "scenario", source), name=name)
     for stimulus in scenario.exerciser.stimuli:
         _check_ranges(scenario, stimulus.kind.value, stimulus.tuning, stimulus.held_out, source)
+    for place, change in enumerate(scenario.exerciser.latency):
+        if not change.node_ms or max(change.node_ms) > MOST_LATENCY_MS:
+            raise _wrong(
+                f"scenario.exerciser.latency[{place}].node_ms",
+                f"one or more latencies of at most {MOST_LATENCY_MS} ms",
+                list(change.node_ms),
+                source,
+            )
     return scenario
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from pilothouse.errors import InvalidSetting, UnknownName
+from pilothouse.errors import UnknownName
 from pilothouse.learn.placement.placed import RESOURCES, Resource
 from pilothouse.learn.placement.rewards.balancing import balancing
 from pilothouse.learn.placement.rewards.mixture import Mixture, Reward, from_file, worth
@@ -32,11 +32,6 @@ OF_POLICY = {"ee": "packing", "lb": "balancing", "el-rl": "nearby"}
 
 def named(name: str, resource: str = "requests") -> Reward:
     """A registered reward on a resource."""
-    if resource == "disk":
-        raise InvalidSetting(
-            "A reward on disk needs a cluster that measures it: the simulator models no disk. "
-            f"Available: {', '.join(RESOURCES)}."
-        )
     if resource not in RESOURCES:
         raise UnknownName.among("resource", resource, RESOURCES)
     if name not in REWARDS:

@@ -4,7 +4,7 @@
 A file looks like this; unknown keys and components are errors::
 
     name: night-shift
-    resource: cpu            # requests (CPU and memory), pods, cpu or memory
+    resource: cpu            # requests (CPU and memory), pods, cpu, memory or disk
     components:
       new-node: 1.0
       idle-power: 0.5

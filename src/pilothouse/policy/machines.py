@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster as placement sees it: one column per fact, one row per node."""
+"""A real cluster as placement sees it: one row per node, from the objects of its API."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -18,6 +17,7 @@ FINISHED = ("Succeeded", "Failed")
 IDLE_POWER_ANNOTATION = "pilothouse.dev/idle-power-share"
 SOFT_ANNOTATION, HARD_ANNOTATION = "latencySoftConstraint", "latencyHardConstraint"
 USER_ANNOTATION = "pilothouse.dev/latency-user"
+DISK = "ephemeral-storage"
 PREFIX = "pilothouse.dev/"
 
 
@@ -36,6 +36,8 @@ class Machine:
     memory_requested: int
     memory_allocatable: int  # MiB
     idle_power_share: float  # NaN: unknown
+    disk_requested: int = 0
+    disk_allocatable: int = 0  # MiB of ephemeral storage; 0: its kubelet reports none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,35 +46,10 @@ class Request:
 
     cpu_millicores: float = 0.0
     memory_mib: float = 0.0
+    disk_mib: float = 0.0
     soft_limit_ms: float = float("nan")
     hard_limit_ms: float = float("nan")
     user: str = ""
-
-
-class View(Protocol):
-    """Where the nodes come from."""
-
-    def machines(self) -> Sequence[Machine]: ...
-
-    def age_seconds(self) -> float: ...
-
-
-class NoCluster:
-    """A scorer without a kubeconfig: callers bring their nodes themselves."""
-
-    def machines(self) -> Sequence[Machine]:
-        return ()
-
-    def age_seconds(self) -> float:
-        return 0.0
-
-
-class Watched(Protocol):
-    """What is needed of the store of caches."""
-
-    def nodes(self) -> list[Node]: ...
-
-    def pods(self) -> list[Pod]: ...
 
 
 def machines_of(nodes: Sequence[Node], pods: Sequence[Pod]) -> list[Machine]:
@@ -101,6 +78,8 @@ def _machine(node: Node, pods: Sequence[Pod]) -> Machine:
         cpu_allocatable=millicores(offered.get("cpu", "0")),
         memory_requested=int(sum(r.memory_mib for r in requests)),
         memory_allocatable=mebibytes(offered.get("memory", "0")),
+        disk_requested=int(sum(r.disk_mib for r in requests)),
+        disk_allocatable=mebibytes(offered.get(DISK, "0")),
         idle_power_share=_number(node.metadata.annotations.get(IDLE_POWER_ANNOTATION, "")),
     )
 
@@ -118,6 +97,7 @@ def request_of(pod: Pod) -> Request:
     return Request(
         cpu_millicores=sum(millicores(w.get("cpu", "0")) for w in wants),
         memory_mib=sum(mebibytes(w.get("memory", "0")) for w in wants),
+        disk_mib=sum(mebibytes(w.get(DISK, "0")) for w in wants),
         soft_limit_ms=_limit(pod, SOFT_ANNOTATION),
         hard_limit_ms=_limit(pod, HARD_ANNOTATION),
         user=pod.metadata.annotations.get(USER_ANNOTATION, ""),

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which scheduler places pods in the lab, changed while the lab is up.
+
+An *arm* of a comparison is a scheduler with a profile: the stock one as it is, the stock one that
+prefers full nodes, or ours with a shipped profile and a policy. Changing it ends the scheduler
+(and the scorer) and starts it again; workers, pods and latencies stay.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import yaml
+
+from pilothouse.errors import LabFailed, LabUnavailable, UnknownName
+from pilothouse.lab import controlplane, placement
+from pilothouse.lab.component import Component, Site, flags
+from pilothouse.lab.lab import Lab
+from pilothouse.lab.part import PARTS, SCHEDULER
+
+STOCK = "stock"
+SETTLE_SECONDS = 3.0  # the plugin asks for its table every second
+READY_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """A scheduler to compare."""
+
+    profile: str  # one of deploy/scheduler, or a stock one
+    policy: str = ""  # what the scorer serves; empty: the stock scheduler asks nobody
+
+    @property
+    def words(self) -> str:
+        return f"profile {self.profile}" + (f", policy {self.policy}" if self.policy else "")
+
+
+ARMS = {
+    "default": Arm(profile=STOCK),
+    "most-allocated": Arm(profile="stock, NodeResourcesFit MostAllocated"),
+    "ee": Arm(profile="ee", policy="ee"),
+    "lb": Arm(profile="lb", policy="lb"),
+    "el-rl": Arm(profile="el-rl", policy="el-rl"),
+    "hybrid": Arm(profile="hybrid", policy="el-rl"),
+    "isolated": Arm(profile="isolated", policy="el-rl"),
+}
+
+
+def use(lab: Lab, name: str, *, policy: str = "") -> Arm:
+    """Make this arm the lab's scheduler; ``policy`` replaces the arm's own, such as by a file."""
+    if name not in ARMS:
+        raise UnknownName.among("arm of the lab", name, tuple(ARMS))
+    planned = lab.planned
+    if planned is None or planned.scheduler == STOCK:
+        raise LabUnavailable(
+            "Comparing schedulers needs the lab's latency probes and scorer. Bring it up with: "
+            "pilothouse lab up --scheduler pilothouse."
+        )
+    arm = ARMS[name]
+    if arm.policy and policy:
+        arm = Arm(profile=arm.profile, policy=policy)
+    parts = (*PARTS, SCHEDULER)
+    site = Site(layout=lab.layout, binaries=lab.build(parts=parts), ports=planned.ports)
+    lab.kill("kube-scheduler")
+    if arm.policy:
+        lab.kill("scorer")
+        lab.start(placement.scorer(site, arm.policy))
+        _until("scorer", lambda: _answers(f"{lab.scorer_url}/readyz"))
+    lab.start(_scheduler(site, arm))
+    _until("kube-scheduler", lambda: _listens(planned.ports["kube-scheduler"]))
+    time.sleep(SETTLE_SECONDS)
+    return arm
+
+
+def _scheduler(site: Site, arm: Arm) -> Component:
+    if arm.policy:
+        return placement.scheduler(site, arm.profile)
+    stock = controlplane.scheduler(site)
+    if arm.profile == STOCK:
+        return stock
+    return Component(
+        name=stock.name,
+        command=(
+            site.binaries["kube-scheduler"],
+            *flags(
+                config=_prefers_full_nodes(site),
+                authentication_kubeconfig=site.kubeconfig("kube-scheduler"),
+                authorization_kubeconfig=site.kubeconfig("kube-scheduler"),
+                bind_address="127.0.0.1",
+                secure_port=site.ports["kube-scheduler"],
+                tls_cert_file=site.pki("loopback.crt"),
+                tls_private_key_file=site.pki("loopback.key"),
+            ),
+        ),
+    )
+
+
+def _prefers_full_nodes(site: Site) -> str:
+    """The stock scheduler's own packing: MostAllocated instead of LeastAllocated."""
+    resources = [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]
+    arguments = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "NodeResourcesFitArgs",
+        "scoringStrategy": {"type": "MostAllocated", "resources": resources},
+    }
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": site.kubeconfig("kube-scheduler")},
+        "leaderElection": {"leaderElect": False},
+        "profiles": [
+            {
+                "schedulerName": "default-scheduler",
+                "pluginConfig": [{"name": "NodeResourcesFit", "args": arguments}],
+            }
+        ],
+    }
+    path = site.layout.folder("scheduler") / "most-allocated.yaml"
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    return str(path)
+
+
+def _until(name: str, holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while not holds():
+        if time.monotonic() > deadline:
+            raise LabFailed(f"{name} was not ready {READY_SECONDS:g} s after its restart.")
+        time.sleep(0.2)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _answers(url: str) -> bool:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False
