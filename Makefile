@@ -151,7 +151,7 @@ bench: install ## Run every benchmark, one after the other
 .PHONY: lock
 lock: | uv ## Resolve the requirements anew: versions and hashes, no addresses
 	$(UV) pip compile -q pyproject.toml --extra kubernetes $(LOCK_FLAGS) -o requirements/runtime.txt
-	$(UV) pip compile -q pyproject.toml --extra dev --extra learn --extra fast --extra bench $(LOCK_FLAGS) -o requirements/dev.txt
+	$(UV) pip compile -q pyproject.toml --extra dev --extra learn --extra fast --extra bench --extra distributed $(LOCK_FLAGS) -o requirements/dev.txt
 	$(UV) pip compile -q requirements/build.in $(LOCK_FLAGS) -o requirements/build.txt
 	$(UV) pip compile -q requirements/tools.in $(LOCK_FLAGS) -o requirements/tools.txt
 

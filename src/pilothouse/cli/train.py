@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pilothouse.cli import placement_live
-from pilothouse.cli.output import AsJson, print_json, progress
+from pilothouse.cli.output import AsJson, RayOption, print_json, progress
 from pilothouse.cli.placement_live import (
     NAMESPACE,
     PROBE_PORT,
@@ -39,22 +39,25 @@ def risk(
     name: Annotated[str, typer.Option(help="Of the forecaster.")] = "risk",
     seeds: Annotated[int, typer.Option(min=2, help="Simulated runs per scenario.")] = 3,
     cycles: Annotated[int, typer.Option(min=60, help="Length of a simulated run.")] = 300,
+    ray: RayOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Train failure risk: on the simulator, on your journals, or on a trace."""
     from pilothouse.learn.extras import need
 
     need("polars", "xgboost")
+    from pilothouse.learn.crew import crew_at
     from pilothouse.learn.train import forecaster
 
-    with progress("Training", quiet=as_json) as advance:
+    with crew_at(ray) as crew, progress("Training", quiet=as_json) as advance:
         path, card = forecaster.train_risk(
             name,
             dataset=dataset,
             journals=tuple(journal or ()),
             seeds=seeds,
             cycles=cycles,
-            progress=lambda done, total: advance(),
+            crew=crew,
+            progress=advance,
         )
     if as_json:
         print_json({"name": name, "path": str(path), "card": card})
@@ -68,24 +71,46 @@ def risk(
 
 @app.command()
 def demand(
-    dataset: Annotated[str, typer.Option(help="An imported machine-usage dataset.")],
+    dataset: Annotated[
+        str | None, typer.Option(help="An imported trace with use of machines.")
+    ] = None,
+    journal: Annotated[
+        list[Path] | None, typer.Option(help="Journals of your own runs; repeatable.")
+    ] = None,
     name: Annotated[str, typer.Option(help="Of the forecaster.")] = "demand",
+    seeds: Annotated[int, typer.Option(min=2, help="Simulated runs per scenario.")] = 3,
+    cycles: Annotated[int, typer.Option(min=300, help="Length of a simulated run.")] = 480,
+    ray: RayOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train demand quantiles (p50, p95) on machine usage."""
+    """Train demand quantiles (p50, p95): on the simulator, on your journals, or on a trace."""
     from pilothouse.learn.extras import need
 
     need("polars", "xgboost")
+    from pilothouse.learn.crew import crew_at
     from pilothouse.learn.train import forecaster
 
-    with progress("Training", quiet=as_json) as advance:
-        path, card = forecaster.train_demand(name, dataset, progress=lambda what: advance())
+    with crew_at(ray) as crew, progress("Training", quiet=as_json) as advance:
+        path, card = forecaster.train_demand(
+            name,
+            dataset=dataset,
+            journals=tuple(journal or ()),
+            seeds=seeds,
+            cycles=cycles,
+            crew=crew,
+            progress=advance,
+        )
     if as_json:
         print_json({"name": name, "path": str(path), "card": card})
         return
     typer.echo(f"Forecaster  {path}")
-    for key, value in card.items():
-        typer.echo(f"  {key:<22} {value}")
+    for part, figures in card.items():
+        if isinstance(figures, dict) and part != "trained_on":
+            for key, value in figures.items():
+                typer.echo(f"  {part:<10} {key:<26} {value}")
+        else:
+            typer.echo(f"  {part:<10} {figures}")
+    typer.echo(f"Use it with: pilothouse up --demand {name}")
 
 
 @app.command()
