@@ -27,6 +27,7 @@ from pilothouse.predict.trees import Ensemble
 Floats = NDArray[np.float32]
 QUANTILES = (0.5, 0.95)
 STEP_SECONDS = 300
+FEWEST_POINTS = 20
 HORIZON_STEPS = (1, 3, 6, 12)  # 5, 15, 30 and 60 minutes of five-minute slots
 DAY_STEPS = 288
 BOOST = Boost(trees=150, depth=5, rate=0.1, least_weight=20, columns=0.7)
@@ -89,6 +90,20 @@ class Points:
         return cls(machine=np.repeat(machines, len(slots)), slot=np.tile(slots, len(machines)))
 
 
+def refuse_short(series: Series, parts: dict[str, Points], long: str, name: str) -> None:
+    """Every part needs points whose outcome is known at the longest horizon."""
+    for part, points in parts.items():
+        now, then = points.slot, points.slot + max(HORIZON_STEPS)
+        known = np.isfinite(series.mean[points.machine, now] + series.mean[points.machine, then])
+        if known.sum() < FEWEST_POINTS:
+            machines, slots = series.mean.shape
+            raise TraceUnreadable(
+                f"{name} has {slots} steps of {machines} machines, and {int(known.sum())} points "
+                f"to {part} with (needs {FEWEST_POINTS}); ten hours are looked back at. Give a "
+                f"trace of {long} or more."
+            )
+
+
 def features_at(series: Series, points: Points, steps: int) -> tuple[Floats, Floats]:
     """Features and level, only from slots at or before each point's own."""
     m, s = points.machine, points.slot
@@ -130,6 +145,7 @@ def evaluate(
         "calibrate": Points.grid(known, cut["fit"], cut["test"] - gap, 3),
         "test": Points.grid(unseen, cut["test"], slots - gap, 4),
     }
+    refuse_short(series, parts, "two days", dataset.name)
     out: dict[str, Any] = {
         "track": f"demand per machine, {what}",
         "rows": {name: len(points.slot) for name, points in parts.items()},
