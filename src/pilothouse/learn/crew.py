@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -91,8 +92,9 @@ def crew_at(address: str | None) -> Iterator[Crew]:
     ray = importlib.import_module("ray")
     here = {n: str(Path(os.environ[n]).absolute()) for n in HANDED_ON if n in os.environ}
     try:
+        _knock(address)
         ray.init(address=address, log_to_driver=False, runtime_env={"env_vars": here})
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise ClusterUnreachable(
             f"No Ray cluster answers at {address}: {str(error).splitlines()[0]} "
             "Start one with: ray start --head, and give the address it prints."
@@ -101,3 +103,10 @@ def crew_at(address: str | None) -> Iterator[Crew]:
         yield OnRay(ray)
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Ray itself takes minutes to notice that nobody is there."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=5).close()
