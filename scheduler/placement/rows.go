@@ -6,7 +6,6 @@ import (
 	"errors"
 
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"pilothouse.dev/scheduler/policy"
 )
@@ -20,10 +19,11 @@ type rows struct {
 	infos     []fwk.NodeInfo
 	versions  []int64
 	names     []string
-	index     map[*framework.NodeInfo]int32
+	index     index
 	byName    map[string]int
 	nodes     []policy.Node
 	candidate []bool // may be chosen: passed the filters and need not be avoided
+	before    []bool // the same for the pod before
 	stale     []bool // has to be encoded again
 
 	cluster       *policy.Cluster
@@ -67,6 +67,9 @@ func (r *rows) score(list, candidates []fwk.NodeInfo, t *table, w wish) error {
 		r.cluster.Resize(len(r.nodes))
 	}
 	for row := range r.nodes {
+		if !whole && !r.stale[row] && r.candidate[row] == r.before[row] {
+			continue
+		}
 		if r.takeFeasible(row, w) || r.stale[row] || whole {
 			r.cluster.Mark(row)
 			r.stale[row] = false
@@ -104,13 +107,13 @@ func (r *rows) rebuild(list []fwk.NodeInfo) {
 	r.names = make([]string, len(list))
 	r.nodes = make([]policy.Node, len(list))
 	r.candidate = make([]bool, len(list))
+	r.before = make([]bool, len(list))
 	r.stale = make([]bool, len(list))
-	r.index = make(map[*framework.NodeInfo]int32, len(list))
+	r.index = newIndex(list)
 	r.byName = make(map[string]int, len(list))
 	for row, info := range list {
 		r.versions[row] = info.GetGeneration()
 		r.names[row] = info.Node().Name
-		r.index[concrete(info)] = int32(row)
 		r.byName[r.names[row]] = row
 		r.read(row, info)
 	}
@@ -173,9 +176,10 @@ func (r *rows) takeTable(t *table, user string) {
 }
 
 func (r *rows) takeCandidates(candidates []fwk.NodeInfo, t *table) error {
+	r.candidate, r.before = r.before, r.candidate
 	clear(r.candidate)
 	for _, info := range candidates {
-		row, has := r.index[concrete(info)]
+		row, has := r.index.find(info)
 		if !has {
 			return errUnknownCandidate
 		}
@@ -224,16 +228,9 @@ func (r *rows) takeFeasible(row int, w wish) bool {
 
 // scoreOf is the score of a candidate; avoided nodes get nothing.
 func (r *rows) scoreOf(info fwk.NodeInfo) int64 {
-	row, has := r.index[concrete(info)]
+	row, has := r.index.find(info)
 	if !has || !r.candidate[row] {
 		return 0
 	}
 	return r.choice.Score(r.q[row])
-}
-
-// concrete is the scheduler's own type behind the interface: a plain pointer is found several times
-// faster, and this is done for every candidate of every pod.
-func concrete(info fwk.NodeInfo) *framework.NodeInfo {
-	node, _ := info.(*framework.NodeInfo)
-	return node
 }

@@ -17,6 +17,9 @@ type Cluster struct {
 	hidden   [2][]float32
 	encoded  []float32 // (rows, width)
 	own      []float32 // (rows, own.out): the head's first layer before the pool is added
+	sums     []float32 // (blocks, width): of the encodings of each block of rows
+	tops     []float32 // (blocks, width): their maxima
+	changed  []bool    // (blocks): whether both have to be worked out again
 	pooled   []float32 // (rowGroup, 2 width), of which one row is used
 	shared   []float32 // (rowGroup, own.out)
 	dirty    []int32
@@ -41,6 +44,9 @@ func (c *Cluster) Resize(rows int) {
 	room := (rows + blockRows - 1) / blockRows * blockRows
 	if len(c.q) < room {
 		c.encoded = make([]float32, room*c.network.width)
+		c.sums = make([]float32, room/blockRows*c.network.width)
+		c.tops = make([]float32, room/blockRows*c.network.width)
+		c.changed = make([]bool, room/blockRows)
 		c.own = make([]float32, room*c.network.own.out)
 		c.q = make([]float32, room)
 		c.dirty = make([]int32, 0, room)
@@ -56,6 +62,7 @@ func (c *Cluster) Pooled() []float32 {
 // Mark says that a row has to be encoded again. Each row at most once per Score.
 func (c *Cluster) Mark(row int) {
 	c.dirty = append(c.dirty, int32(row))
+	c.changed[row/blockRows] = true
 }
 
 // Score encodes the marked rows, pools all of them, and gives the Q values of all rows for which
@@ -92,26 +99,36 @@ func (c *Cluster) encode(ask *Ask, nodes []Node) {
 }
 
 // pool sums blocks in single and the whole in double precision: thousands of nodes must not cost
-// the fourth digit. Encodings are never negative, so zero is neutral for the maximum.
+// the fourth digit. Blocks in which nothing changed keep their sums. Encodings are never negative,
+// so zero is neutral for the maximum.
 func (c *Cluster) pool() {
 	width := c.network.width
 	mean, most := c.pooled[:width], c.pooled[width:2*width]
 	var total [mostWidth]float64
-	var sums, tops [lane]float32
-	for column := 0; column < width; column += lane {
-		clear(tops[:])
-		for start := 0; start < c.rows; start += blockRows {
-			clear(sums[:])
-			rows := min(blockRows, c.rows-start)
-			sumMax(sums[:], tops[:], c.encoded[start*width+column:], rows, width)
-			for j, sum := range sums {
-				total[column+j] += float64(sum)
-			}
+	clear(most)
+	for block := 0; block*blockRows < c.rows; block++ {
+		sums, tops := c.sums[block*width:(block+1)*width], c.tops[block*width:(block+1)*width]
+		if c.changed[block] {
+			c.poolBlock(block, sums, tops)
+			c.changed[block] = false
 		}
-		copy(most[column:], tops[:])
+		for j, sum := range sums {
+			total[j] += float64(sum)
+			most[j] = max(most[j], tops[j])
+		}
 	}
 	for j := range mean {
 		mean[j] = float32(total[j] / float64(max(c.rows, 1)))
+	}
+}
+
+func (c *Cluster) poolBlock(block int, sums, tops []float32) {
+	width, start := c.network.width, block*blockRows
+	clear(sums)
+	clear(tops)
+	for column := 0; column < width; column += lane {
+		rows := min(blockRows, c.rows-start)
+		sumMax(sums[column:], tops[column:], c.encoded[start*width+column:], rows, width)
 	}
 }
 

@@ -18,7 +18,7 @@ from pilothouse.lab import Lab, Wish
 
 ARMS = ("stock", "plugin", "hung", "garbage")
 TURNS = 3
-NODES, PODS = 300, 500
+NODES, PODS = 300, 400
 # Processor time of single runs differs by a tenth; the full form has more of them and no such room.
 ROOM = 1.10
 
