@@ -16,7 +16,6 @@ from pilothouse.learn.placement.comparing_live import LiveArm, as_it_is, compare
 from pilothouse.learn.placement.thesis_tests import PRESETS, Trial
 from tests.learn.placement.standin import StandIn, stand_in
 
-
 pytestmark = pytest.mark.timeout(600)
 
 

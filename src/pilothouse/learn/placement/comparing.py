@@ -223,7 +223,7 @@ def _write_png(plot: Plot, folder: Path) -> Path:
     axes = figure.add_subplot()
     for number, (name, values) in enumerate(plot.curves.items()):
         color = f"C{number}"
-        axes.plot(values, color=color, alpha=0.3, linewidth=0.8)
+        axes.plot(values, color=color, alpha=0.45, linewidth=0.8)
         axes.plot(moving_average(values), color=color, label=name)
     for number, change in enumerate(plot.changes):
         label = plot.change if number == 0 else None
