@@ -76,8 +76,8 @@ def scorer_document() -> str:
     """The scorer's HTTP API in OpenAPI form, as it serves it."""
     from pilothouse.scorer.app import Parts, create_app
     from pilothouse.scorer.board import Board
-    from pilothouse.scorer.view import NoCluster
     from pilothouse.scorer.placements import Placements
+    from pilothouse.scorer.view import NoCluster
 
     parts = Parts(board=Board(view=NoCluster()), placements=Placements(None, cluster=""), token="")
     document = create_app(parts).openapi()

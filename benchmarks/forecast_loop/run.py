@@ -4,6 +4,7 @@
     python -m benchmarks.forecast_loop.run [--seeds N] [--cycles N] [--write]
     python -m benchmarks.forecast_loop.run --tuning          # tuning families and seeds, no test
     python -m benchmarks.forecast_loop.run --regenerate      # the shipped artefact, byte by byte
+    python -m benchmarks.forecast_loop.run --demand NAME     # a demand forecaster you trained
 
 Three arms see the same days: the transparent baseline, the learned forecaster with its own
 thresholds, and an oracle that knows which nodes die (the ceiling). Exits non-zero where a claim
@@ -29,6 +30,7 @@ from pilothouse.settings import Settings
 
 HERE = Path(__file__).parent
 BASELINE, LEARNED, ORACLE = "ewma-trend", "learned", "oracle/1"
+DEMAND_SCENARIOS, DEMAND_SEED = ("harbor", "light", "cpu-saturation"), 700
 FEWER, ABSTAINED_NEW, ABSTAINED_STRANGE, ABSTAINED_FAMILIAR = 0.20, 0.10, 0.95, 0.01
 
 
@@ -132,6 +134,31 @@ def regenerate() -> int:
     return 0 if same else 1
 
 
+def demand(name: str, seeds: int, cycles: int) -> int:
+    """The same days with the transparent demand and with a trained one; risk is the baseline's."""
+    settings = Settings()
+    wanted = replace(settings, forecast=replace(settings.forecast, demand=name))
+    found: list[Arm] = []
+    for scenario in DEMAND_SCENARIOS:
+        for seed in range(DEMAND_SEED, DEMAND_SEED + seeds):
+            for arm, chosen in (("transparent", settings), (name, wanted)):
+                run = run_arm(chosen, scenario, seed, cycles, held_out=False)
+                found.append(replace(run, forecaster=arm))
+            print(f"{scenario} {seed}", file=sys.stderr, flush=True)
+    print(f"{'':<18}{'demand':<14}{'failed-pod s':>13}{'violation s':>13}", end="")
+    print(f"{'energy, MJ':>12}{'actions':>9}")
+    for scenario in ("all", *DEMAND_SCENARIOS):
+        group = [arm for arm in found if scenario in ("all", arm.scenario)]
+        for arm in ("transparent", name):
+            row = means(group, arm)
+            print(
+                f"{scenario:<18}{Path(arm).stem:<14}{row['failed_pod_seconds']:>13.0f}"
+                f"{row['violation_seconds']:>13.0f}{row['energy_joules'] / 1e6:>12.3f}"
+                f"{row['actions']:>9.1f}"
+            )
+    return 0
+
+
 def _show(done: int, total: int) -> None:
     print(f"run {done} of {total}", file=sys.stderr, flush=True)
 
@@ -142,10 +169,13 @@ def main() -> int:
     parser.add_argument("--cycles", type=int, default=280)
     parser.add_argument("--tuning", action="store_true", help="Tuning families; tests nothing.")
     parser.add_argument("--regenerate", action="store_true")
+    parser.add_argument("--demand", help="Name or file of a trained demand forecaster.")
     parser.add_argument("--write", action="store_true", help="Renew results.json.")
     options = parser.parse_args()
     if options.regenerate:
         return regenerate()
+    if options.demand:
+        return demand(options.demand, options.seeds, options.cycles)
     if options.tuning:
         seeds = range(inloop.TUNING_SEEDS[0], inloop.TUNING_SEEDS[0] + min(options.seeds, 6))
         print_table(summary(measure(inloop.TUNING_FAMILIES, seeds, options.cycles, held_out=False)))

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import signal
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +14,37 @@ import yaml
 from pilothouse.lab import Lab, placement
 from pilothouse.lab.build import Binaries
 from pilothouse.lab.component import Component, Site, flags
+from pilothouse.testing import impostor
 
 QUERIES_PER_SECOND = 5000  # of both arms, so that the client's own limit measures nothing
-ARMS = ("stock", "plugin", "killed", "hung", "garbage", "extender")
+ARMS = {
+    "stock": "the stock scheduler with its default profile",
+    "packing": "the stock scheduler, scoring by most allocated: what packing itself costs",
+    "plugin": "ours with the shipped el-rl profile, which switches two default scorers off",
+    "hybrid": "ours with the shipped hybrid profile: the plugin on top of all default scorers",
+    "killed": "as plugin, the scorer killed",
+    "hung": "as plugin, the scorer stopped: accepts and never answers",
+    "slow": "as plugin, every other answer later than the plugin waits",
+    "flapping": "as plugin, tables that live for a second and nobody there between them",
+    "garbage": "as plugin, another kind of garbage at every refresh",
+    "extender": "the stock scheduler asking the scorer as an extender",
+}
+STOCK_BINARY = ("stock", "packing", "extender")
+BROKEN = ("killed", "hung", "slow", "flapping", "garbage")
+BY_IMPOSTOR = ("slow", "flapping", "garbage")
+MOST_ALLOCATED = {
+    "schedulerName": "default-scheduler",
+    "pluginConfig": [
+        {
+            "name": "NodeResourcesFit",
+            "args": {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "NodeResourcesFitArgs",
+                "scoringStrategy": {"type": "MostAllocated"},
+            },
+        }
+    ],
+}
 
 
 def site_of(lab: Lab) -> Site:
@@ -30,28 +56,7 @@ def site_of(lab: Lab) -> Site:
 
 def configuration(site: Site, arm: str, *, percentage: int) -> Path:
     """The profile of one arm; sampling and client limits are the same in all."""
-    if arm in ("stock", "extender"):
-        document: dict[str, Any] = {
-            "apiVersion": "kubescheduler.config.k8s.io/v1",
-            "kind": "KubeSchedulerConfiguration",
-        }
-    else:
-        document = yaml.safe_load(placement.configuration(site, "el-rl").read_text())
-        for entry in document["profiles"][0]["pluginConfig"]:
-            if entry["name"] == placement.PLUGIN and arm == "garbage":
-                entry["args"]["scorerAddress"] = "http://127.0.0.1:" + str(_garbage_port(site))
-    if arm == "extender":
-        url = f"http://127.0.0.1:{site.ports['scorer']}/extender"
-        document["extenders"] = [
-            {
-                "urlPrefix": url,
-                "prioritizeVerb": "prioritize",
-                "weight": 10,
-                "nodeCacheCapable": True,
-                "ignorable": True,
-                "enableHTTPS": False,
-            }
-        ]
+    document = _stock(site, arm) if arm in STOCK_BINARY else _ours(site, arm)
     document["percentageOfNodesToScore"] = percentage
     document["leaderElection"] = {"leaderElect": False}
     document["clientConnection"] = {
@@ -64,8 +69,38 @@ def configuration(site: Site, arm: str, *, percentage: int) -> Path:
     return path
 
 
+def _stock(site: Site, arm: str) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+    }
+    if arm == "packing":
+        document["profiles"] = [MOST_ALLOCATED]
+    if arm == "extender":
+        document["extenders"] = [
+            {
+                "urlPrefix": f"http://127.0.0.1:{site.ports['scorer']}/extender",
+                "prioritizeVerb": "prioritize",
+                "weight": 10,
+                "nodeCacheCapable": True,
+                "ignorable": True,
+                "enableHTTPS": False,
+            }
+        ]
+    return document
+
+
+def _ours(site: Site, arm: str) -> dict[str, Any]:
+    profile = "hybrid" if arm == "hybrid" else "el-rl"
+    document: dict[str, Any] = yaml.safe_load(placement.configuration(site, profile).read_text())
+    for entry in document["profiles"][0]["pluginConfig"]:
+        if entry["name"] == placement.PLUGIN and arm in BY_IMPOSTOR:
+            entry["args"]["scorerAddress"] = f"http://127.0.0.1:{_impostor_port(site)}"
+    return document
+
+
 def scheduler(site: Site, arm: str, *, percentage: int) -> Component:
-    binary = "kube-scheduler" if arm in ("stock", "extender") else "pilothouse-scheduler"
+    binary = "kube-scheduler" if arm in STOCK_BINARY else "pilothouse-scheduler"
     return Component(
         name="kube-scheduler",
         command=(
@@ -88,53 +123,32 @@ def scorer_as(lab: Lab, arm: str) -> Iterator[None]:
     """The scorer in the state that the arm is about; whole again afterwards."""
     if arm == "killed":
         lab.kill("scorer")
+        try:
+            yield
+        finally:
+            lab.restart("scorer")
     elif arm == "hung":
         lab.signal("scorer", signal.SIGSTOP)
-    try:
-        if arm == "garbage":
-            with _garbage(_garbage_port(site_of(lab))):
-                yield
-        else:
+        try:
             yield
-    finally:
-        if arm == "killed":
-            lab.restart("scorer")
-        elif arm == "hung":
+        finally:
             lab.signal("scorer", signal.SIGCONT)
-
-
-def _garbage_port(site: Site) -> int:
-    return site.ports["scorer"] + 1000
-
-
-@contextmanager
-def _garbage(port: int) -> Iterator[None]:
-    """Answers every question with something else each time."""
-    answers = [b"<html>", b"", b'{"ttlSeconds": NaN}', b'{"apiVersion": "v9"}', b" " * (9 << 20)]
-    listener = socket.create_server(("127.0.0.1", port))
-
-    def serve() -> None:
-        turn = 0
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            with connection:
-                try:
-                    connection.recv(4096)
-                    body = answers[turn % len(answers)]
-                    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n"
-                    connection.sendall(head.encode() + body)
-                except OSError:
-                    pass  # the scheduler hung up, which is the right thing to do
-            turn += 1
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
+    elif arm in BY_IMPOSTOR:
+        with impostor.impostor(_impostor_port(site_of(lab)), _behavior(lab, arm)):
+            yield
+    else:
         yield
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join(5)
+
+
+def _behavior(lab: Lab, arm: str) -> impostor.Behavior:
+    assert lab.scorer_url is not None
+    table = impostor.good_table(lab.scorer_url)
+    if arm == "slow":
+        return impostor.slow(table)
+    if arm == "flapping":
+        return impostor.flapping(table)
+    return impostor.in_turn(*impostor.garbage(table).values())
+
+
+def _impostor_port(site: Site) -> int:
+    return site.ports["scorer"] + 1000

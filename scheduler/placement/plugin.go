@@ -48,6 +48,7 @@ type Placement struct {
 	rejected  *rejected
 	rows      *rows // only touched within scheduling cycles, which come one after the other
 	serial    uint64
+	scoring   *cycle                 // the one in hand: set by PreScore, for the Scores that follow
 	latest    atomic.Pointer[v1.Pod] // the pod that was scored last
 }
 
@@ -64,6 +65,7 @@ var (
 
 // cycle is what the plugin remembers of one pod's scheduling cycle.
 type cycle struct {
+	pod        *v1.Pod
 	path, why  string
 	serial     uint64
 	wish       wish
@@ -119,7 +121,8 @@ func note(where string, caught any) {
 func (p *Placement) PreScore(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (status *fwk.Status) {
 	started := time.Now()
 	p.serial++
-	c := &cycle{serial: p.serial}
+	c := &cycle{pod: pod, serial: p.serial}
+	p.scoring = c
 	defer func() {
 		if caught := recover(); caught != nil {
 			note("prescore", caught)
@@ -139,6 +142,7 @@ func (p *Placement) PreScore(_ context.Context, state fwk.CycleState, pod *v1.Po
 }
 
 func (p *Placement) preScore(c *cycle, pod *v1.Pod, nodes []fwk.NodeInfo, now time.Time) *fwk.Status {
+	c.wish = wishOf(pod)
 	if p.args.Mode == Off {
 		return p.skip(c, "off")
 	}
@@ -150,12 +154,13 @@ func (p *Placement) preScore(c *cycle, pod *v1.Pod, nodes []fwk.NodeInfo, now ti
 		return p.skip(c, "stale table")
 	}
 	tableAge.Set(now.Sub(t.fetched).Seconds())
-	c.table, c.wish = t, wishOf(pod)
+	c.table = t
 	list, err := p.handle.SnapshotSharedLister().NodeInfos().List()
 	if err != nil {
 		return p.skip(c, "no snapshot")
 	}
 	if err := p.rows.score(list, nodes, t, c.wish); err != nil {
+		c.table = nil // there are no numbers to record
 		return p.skip(c, "unknown candidate")
 	}
 	if !p.rows.choice.Usable {
@@ -186,12 +191,15 @@ func (p *Placement) skip(c *cycle, why string) *fwk.Status {
 // Score looks up what PreScore worked out.
 func (p *Placement) Score(_ context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) (score int64, status *fwk.Status) {
 	defer recovered("score")
-	c := readCycle(state)
+	c := p.scoring // spares a lookup per node
+	if c == nil || c.pod != pod {
+		c = readCycle(state)
+	}
 	switch {
 	case c == nil:
 		return 0, nil
 	case c.path == pathFallback:
-		return p.fallback(pod, info), nil
+		return p.fallback(c.wish, info), nil
 	case c.path == pathOverridden:
 		return c.suggestion.scores[info.Node().Name], nil
 	case c.path == pathScored && c.serial == p.serial:
@@ -213,19 +221,24 @@ func readCycle(state fwk.CycleState) *cycle {
 }
 
 // fallback scores where nothing else does.
-func (p *Placement) fallback(pod *v1.Pod, info fwk.NodeInfo) int64 {
+func (p *Placement) fallback(w wish, info fwk.NodeInfo) int64 {
 	if p.traffic != nil {
 		if score, known := p.traffic.score(info.Node()); known {
 			return score
 		}
 	}
-	return leastAllocated(wishOf(pod), info)
+	return leastAllocated(w, info)
 }
 
 // SignPod says what of a pod the scores depend on, so that the scheduler may use one result for
 // several equal pods. A pod with a suggestion of its own is like no other.
 func (p *Placement) SignPod(_ context.Context, pod *v1.Pod) (fragments []fwk.SignFragment, status *fwk.Status) {
-	defer recovered("sign")
+	defer func() {
+		if caught := recover(); caught != nil {
+			note("sign", caught)
+			fragments, status = nil, fwk.NewStatus(fwk.Unschedulable, "the pod could not be looked at")
+		}
+	}()
 	if p.args.Mode == Off {
 		return nil, nil
 	}
@@ -246,8 +259,8 @@ func (p *Placement) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod
 	if c == nil || c.table == nil || c.serial != p.serial || p.rows.q == nil {
 		return nil
 	}
-	row := p.rows.rowOf(nodeName)
-	if row < 0 {
+	row, has := p.rows.byName[nodeName]
+	if !has {
 		return nil
 	}
 	agreed := p.rows.candidate[row] && p.rows.choice.IsBest(p.rows.q[row])

@@ -93,12 +93,30 @@ func TestPreScore_KeepsBetweenPodsOnlyWhatDidNotChange(t *testing.T) {
 	for i := range 70 {
 		handle.nodes = append(handle.nodes, aNode(fmt.Sprintf("n%d", i), "8", "16Gi"))
 	}
-	kept := aPlugin(t, withArgs(nil), handle, aTable(t, nil))
+	answer := aTable(t, nil)
+	kept := aPlugin(t, withArgs(nil), handle, answer)
 	for step := range 60 {
 		pod := aPod(fmt.Sprintf("p%d", step), []string{"100m", "250m"}[step/10%2], "64Mi")
 		candidates := handle.nodes[random.IntN(30) : 40+random.IntN(30)]
+		if step%7 == 3 { // another table, in which some nodes are nearer and others are not known
+			latency := map[string]any{}
+			for i := range 70 {
+				if random.IntN(10) > 0 {
+					latency[fmt.Sprintf("n%d", i)] = []float64{5, 50}[random.IntN(2)]
+				}
+			}
+			answer = aTable(t, func(answer map[string]any) { answer["latency"] = map[string]any{"": latency} })
+			swapped, err := readTable(answer, kept.refresher.current.Load(), time.Now(), time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept.refresher.current.Store(swapped)
+		}
+		if step%10 == 0 { // as the pods change, somebody asks about a node that is not there
+			scores(t, kept, pod, append([]fwk.NodeInfo{aNode("nonesuch", "1", "1Gi")}, candidates...))
+		}
 		found, _, _ := scores(t, kept, pod, candidates)
-		fresh, _, _ := scores(t, aPlugin(t, withArgs(nil), handle, aTable(t, nil)), pod, candidates)
+		fresh, _, _ := scores(t, aPlugin(t, withArgs(nil), handle, answer), pod, candidates)
 		for name, want := range fresh {
 			if found[name] != want {
 				t.Fatalf("step %d: %s scores %d, from scratch %d", step, name, found[name], want)

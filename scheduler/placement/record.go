@@ -228,7 +228,7 @@ func (r *recorder) send(ctx context.Context, batch []*Record) (again bool, err e
 	}
 	defer answer.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 1<<16))
-	if answer.StatusCode/100 == 2 {
+	if answer.StatusCode == http.StatusAccepted { // any other success is somebody else's
 		return false, nil
 	}
 	final := answer.StatusCode == http.StatusBadRequest || answer.StatusCode == http.StatusRequestEntityTooLarge

@@ -123,6 +123,9 @@ func (r *refresher) fetch(ctx context.Context, before *table) ([]byte, error) {
 	if answer.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the scorer answered %d", answer.StatusCode)
 	}
+	if answer.ContentLength > mostTableBytes {
+		return nil, fmt.Errorf("the answer has %d bytes, more than %d", answer.ContentLength, mostTableBytes)
+	}
 	data, err := io.ReadAll(io.LimitReader(answer.Body, mostTableBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("the answer broke off: %w", err)

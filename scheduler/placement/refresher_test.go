@@ -184,11 +184,15 @@ func TestRefresher_APanicIsRecovered(t *testing.T) {
 }
 
 func TestRecorder_DeliversWhenTheJournalComesBackAndCountsWhatItDropped(t *testing.T) {
-	var up atomic.Bool
+	var turn atomic.Int32
 	got := make(chan map[string]any, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !up.Load() {
+		switch turn.Add(1) {
+		case 1:
 			w.WriteHeader(503)
+			return
+		case 2: // a success, but not the journal's: it took nothing
+			fmt.Fprint(w, "<html>welcome</html>")
 			return
 		}
 		var body map[string]any
@@ -208,7 +212,6 @@ func TestRecorder_DeliversWhenTheJournalComesBackAndCountsWhatItDropped(t *testi
 	defer cancel()
 	ended := make(chan struct{})
 	go func() { r.run(ctx); close(ended) }()
-	up.Store(true)
 	body := <-got
 	if len(body["placements"].([]any)) != 4 || body["dropped"].(float64) != 6 {
 		t.Fatalf("sent %v", body)

@@ -21,6 +21,7 @@ type rows struct {
 	versions  []int64
 	names     []string
 	index     map[*framework.NodeInfo]int32
+	byName    map[string]int
 	nodes     []policy.Node
 	candidate []bool // may be chosen: passed the filters and need not be avoided
 	stale     []bool // has to be encoded again
@@ -54,13 +55,11 @@ func (r *rows) score(list, candidates []fwk.NodeInfo, t *table, w wish) error {
 	}
 	if whole || r.table != t || r.wish.user != w.user {
 		r.takeTable(t, w.user)
-		whole = true
 	}
-	if !r.wish.same(w) {
-		whole = true
-	}
+	whole = whole || !r.wish.same(w)
 	r.table, r.wish = t, w
 	if err := r.takeCandidates(candidates, t); err != nil {
+		r.network = nil // nothing was encoded: the next pod starts afresh
 		return err
 	}
 	r.ask = policy.NewAsk(w.Pod, r.largestCPU, r.largestMemory)
@@ -107,10 +106,12 @@ func (r *rows) rebuild(list []fwk.NodeInfo) {
 	r.candidate = make([]bool, len(list))
 	r.stale = make([]bool, len(list))
 	r.index = make(map[*framework.NodeInfo]int32, len(list))
+	r.byName = make(map[string]int, len(list))
 	for row, info := range list {
 		r.versions[row] = info.GetGeneration()
 		r.names[row] = info.Node().Name
 		r.index[concrete(info)] = int32(row)
+		r.byName[r.names[row]] = row
 		r.read(row, info)
 	}
 	r.measure()
@@ -158,11 +159,16 @@ func (r *rows) measure() bool {
 	return changed
 }
 
-// takeTable takes the columns that come from the scorer.
+// takeTable takes the columns that come from the scorer. A table comes every second, and most of
+// what it says is what the one before said.
 func (r *rows) takeTable(t *table, user string) {
 	for row, name := range r.names {
-		r.nodes[row].LatencyMS = t.latencyOf(user, name)
-		r.nodes[row].IdlePowerShare = t.idlePowerOf(name)
+		node := &r.nodes[row]
+		latency, power := t.latencyOf(user, name), t.idlePowerOf(name)
+		if !equal(node.LatencyMS, latency) || !equal(node.IdlePowerShare, power) {
+			node.LatencyMS, node.IdlePowerShare = latency, power
+			r.stale[row] = true
+		}
 	}
 }
 
@@ -230,13 +236,4 @@ func (r *rows) scoreOf(info fwk.NodeInfo) int64 {
 func concrete(info fwk.NodeInfo) *framework.NodeInfo {
 	node, _ := info.(*framework.NodeInfo)
 	return node
-}
-
-func (r *rows) rowOf(name string) int {
-	for row, one := range r.names {
-		if one == name {
-			return row
-		}
-	}
-	return -1
 }

@@ -44,6 +44,7 @@ BUILT_IN_JANITOR = Registration(Janitor(), 0, Janitor.title)
 BUILT_IN_STEWARD = Registration(Steward(), 5, Steward.title)
 
 Watch = Callable[[str], AbstractContextManager[None]]  # entered by the name of a step
+Heard = tuple[list[Sent], list[Verdict | None]]  # verdicts only on what is no proposal at all
 
 
 def untimed(step: str) -> AbstractContextManager[None]:
@@ -67,6 +68,9 @@ class Inputs:
     halted_because: str = ""
 
 
+Listen = Callable[[Registration, Inputs, Guard], Heard]
+
+
 @dataclass(frozen=True, slots=True)
 class _Slate:
     """Everything on the table: who sent what, what it would write, what was said about it."""
@@ -84,17 +88,19 @@ def decide(
     settings: Settings,
     ledger: Ledger,
     watch: Watch = untimed,
+    listen: Listen | None = None,
 ) -> Decision:
     """Ask every agent, screen, arbitrate, check; the ledger is read and not changed.
 
-    ``watch`` is told which step is at work and has no say in it.
+    ``watch`` is told which step is at work and has no say in it. ``listen`` asks one agent; a
+    replay of a journal whose agents are not here gives their recorded answers instead.
     """
     _seal(inputs.snapshot, inputs.forecast)
     if all(agent.name != JANITOR for agent in agents):
         agents = (BUILT_IN_JANITOR, *agents)  # whoever else is heard, what expired is taken back
     if settings.act.stepwise:
         agents = (BUILT_IN_STEWARD, *(a for a in agents if a.name != STEWARD))
-    slate = _gather(inputs, agents, guard, settings, ledger, watch)
+    slate = _gather(inputs, agents, guard, settings, ledger, watch, listen or hear)
     pairs = zip(slate.sent, slate.plans, strict=True)
     modes = [_mode(guard, each, plan, inputs) for each, plan in pairs]
     _arbitrate(slate, modes, inputs, guard, settings, ledger, watch)
@@ -144,11 +150,12 @@ def _gather(
     settings: Settings,
     ledger: Ledger,
     watch: Watch,
+    listen: Listen,
 ) -> _Slate:
     """All proposals with their plans, and what the guard says about each on its own."""
     now, snapshot = inputs.snapshot.taken_seconds, inputs.snapshot
     with watch("propose"):
-        slate = _ask(inputs, agents, guard, settings, ledger)
+        slate = _ask(inputs, agents, guard, settings, ledger, listen)
     with watch("guard"):
         screened = guard.screen(
             slate.sent,
@@ -169,6 +176,7 @@ def _ask(
     guard: Guard,
     settings: Settings,
     ledger: Ledger,
+    listen: Listen,
 ) -> _Slate:
     """All proposals with their plans; verdicts only where an answer is no proposal at all."""
     now, snapshot = inputs.snapshot.taken_seconds, inputs.snapshot
@@ -192,7 +200,7 @@ def _ask(
                     plans.append(plan)
                     verdicts.append(None)
             continue
-        heard, judged = _hear(agent, inputs, guard)
+        heard, judged = listen(agent, inputs, guard)
         sent += heard
         verdicts += judged
         plans += [
@@ -202,9 +210,7 @@ def _ask(
     return _Slate(sent, plans, verdicts)
 
 
-def _hear(
-    agent: Registration, inputs: Inputs, guard: Guard
-) -> tuple[list[Sent], list[Verdict | None]]:
+def hear(agent: Registration, inputs: Inputs, guard: Guard) -> Heard:
     """One agent's answer, fit for the record: bounded, finite, and a line even when it broke."""
     now = inputs.snapshot.taken_seconds
     try:
@@ -243,9 +249,7 @@ def _last_words(error: BaseException) -> str:
     return _text(said[0]) if said else ""
 
 
-def _only_a_line(
-    agent: Registration, inputs: Inputs, line: str, rule: str
-) -> tuple[list[Sent], list[Verdict | None]]:
+def _only_a_line(agent: Registration, inputs: Inputs, line: str, rule: str) -> Heard:
     proposal = Proposal(
         agent=agent.name,
         label=f"{agent.title}:{ActionKind.NOOP.value}",
@@ -499,4 +503,4 @@ def _in_short(proposal: Proposal, verdict: Verdict) -> str:
     return f"{wish} {verdict.ruling.value} ({verdict.sentence})"
 
 
-__all__ = ["Inputs", "Role", "decide"]
+__all__ = ["Heard", "Inputs", "Role", "decide"]

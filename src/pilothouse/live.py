@@ -13,6 +13,7 @@ from pilothouse.clients.events import EventWriter
 from pilothouse.clients.lease import Leadership
 from pilothouse.clients.store import Store
 from pilothouse.domain import Action, Receipt, Snapshot, Write
+from pilothouse.errors import BackendError
 from pilothouse.guard import Charge
 from pilothouse.observe import Observer, ShadowCluster
 
@@ -30,7 +31,8 @@ class ActingCluster(ShadowCluster):
         super().__init__(store, observer, events, leadership)
         self._actuator: ClusterActuator | None = None
         self.last: Snapshot | None = None
-        self._took_over = -1
+        self._took_over = -1  # the epoch of the lease whose predecessors' tickets we have read
+        self._unread = "nobody has looked at the tickets yet"
 
     def equip(self, actuator: ClusterActuator) -> None:
         """Give it the actuator, which needs to read what this cluster last saw."""
@@ -46,14 +48,24 @@ class ActingCluster(ShadowCluster):
         return self.last
 
     def handover(self) -> Sequence[tuple[Action, Charge, bool]]:
-        """What other leaders did and is not over, once per time that we come to lead."""
+        """What other leaders did and is not over, once per time that we come to lead.
+
+        While their tickets cannot be read we go on looking, and nothing begins.
+        """
         epoch = self.leadership.epoch
         if epoch == self._took_over or not self.leadership.is_held:
             return ()
+        try:
+            tickets = self.actuator.tickets()
+        except BackendError as error:
+            self._unread = str(error)
+            return ()
         self._took_over = epoch
-        return [_adopted(ticket) for ticket in self.actuator.tickets()]
+        return [_adopted(ticket) for ticket in tickets]
 
     def begin(self, action: Action) -> str:
+        if self._took_over != self.leadership.epoch:
+            return f"what was done before us is not known: {self._unread}"
         return self.actuator.begin(action)
 
     def execute(self, write: Write, agent: str) -> Receipt:

@@ -3,6 +3,9 @@
 
 The guard's ledger and the settings are rebuilt from the journal as it is read; each decision is
 made anew from the recorded snapshot and forecast and must come out identical, field by field.
+
+A journal whose agents are not here (strangers', or a test's) is replayed ``as_heard``: what they
+answered is taken from the record, and everything that became of it is worked out again.
 """
 
 from __future__ import annotations
@@ -14,11 +17,12 @@ from typing import Any
 
 import msgspec
 
-from pilothouse.decide import Inputs, decide
-from pilothouse.domain import Mode
+from pilothouse.decide import Heard, Inputs, Listen, decide
+from pilothouse.domain import Action, Decision, Forecast, Mode, Proposal, Ruling, Snapshot
 from pilothouse.errors import JournalCorrupt
-from pilothouse.guard import Guard, Ledger
+from pilothouse.guard import JANITOR, STEWARD, Charge, Guard, Ledger, Sent
 from pilothouse.journal import (
+    Checkpoint,
     Cycle,
     Frame,
     JournalReader,
@@ -28,8 +32,22 @@ from pilothouse.journal import (
     SettingsChange,
     digest_of,
 )
-from pilothouse.propose.registry import Registration, default_agents
+from pilothouse.propose.registry import THIRD_PARTY_RANK, Registration, default_agents
 from pilothouse.settings import Settings
+
+# Verdicts on answers that were no proposals at all; nothing of them was planned.
+UNPLANNED = frozenset(
+    {
+        "malformed",
+        "impersonation",
+        "kind-not-allowed",
+        "expired",
+        "duplicate",
+        "proposals-per-agent",
+        "agent-failed",
+        "no-answer",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +75,11 @@ class _Bench:
 class Replay:
     """Walks a journal once; ``step`` takes one record at a time."""
 
-    def __init__(self, agents: Sequence[Registration] | None = None) -> None:
+    def __init__(
+        self, agents: Sequence[Registration] | None = None, *, as_heard: bool = False
+    ) -> None:
         self._agents = agents
+        self._as_heard = as_heard
         self._run_id = ""
         self._bench: _Bench | None = None
         self._ledger: Ledger | None = None
@@ -78,6 +99,14 @@ class Replay:
                 self._redecide(record, frame)
             case Receipts() if self._ledger is not None:
                 self._ledger.settle(record.receipts)
+            case Checkpoint() if self._ledger is not None and "adopted" in record.state:
+                self._adopt(record, self._ledger)
+
+    def _adopt(self, record: Checkpoint, ledger: Ledger) -> None:
+        """What the run took over from another leader's tickets, as it recorded it."""
+        taken = msgspec.convert(record.state["adopted"], list[tuple[Action, Charge, bool]])
+        for action, charge, in_force in taken:
+            ledger.adopt(action, charge, in_force=in_force, now=record.state["adopted_seconds"])
 
     def _begin_segment(self, record: Rotated) -> None:
         """Go on; where the earlier files are gone, from the ledger that this one carries."""
@@ -112,13 +141,17 @@ class Replay:
             halted_because=recorded.halted_because,
             approved=frozenset(record.approvals),
         )
-        bench = self._bench
+        bench, listen = self._bench, None
+        if self._as_heard:
+            bench = _Bench(bench.settings, speakers(recorded, bench.settings))
+            listen = answers(recorded)
         anew = decide(
             inputs,
             agents=bench.agents,
             guard=bench.guard,
             settings=bench.settings,
             ledger=self._ledger,
+            listen=listen,
         )
         self.cycles += 1
         if anew == recorded:
@@ -133,15 +166,55 @@ def replay(
     path: Path,
     *,
     agents: Sequence[Registration] | None = None,
+    as_heard: bool = False,
     progress: Callable[[int], None] = lambda cycle: None,
 ) -> ReplayReport:
     """Decide every cycle of a journal again."""
-    walk = Replay(agents)
+    walk = Replay(agents, as_heard=as_heard)
     for entry, frame in JournalReader(path).story():
         walk.step(entry.record, frame)
         if isinstance(entry.record, Cycle):
             progress(entry.cycle)
     return ReplayReport(cycles=walk.cycles, identical=walk.identical, difference=walk.difference)
+
+
+class Absent:
+    """An agent of whom only its recorded answers are here."""
+
+    def __init__(self, name: str) -> None:
+        self.name = self.title = name
+
+    def propose(self, snapshot: Snapshot, forecast: Forecast) -> Sequence[Proposal]:
+        return ()
+
+
+def speakers(recorded: Decision, settings: Settings) -> tuple[Registration, ...]:
+    """Whoever was asked in a cycle: each left a line, in the order of their ranks. A record keeps
+    that order and not the ranks, so strangers are taken to be ranked one after the other."""
+    ours = {agent.name: agent.rank for agent in default_agents(settings)}
+    names = dict.fromkeys(proposal.agent for proposal in recorded.proposals)
+    strangers = [name for name in names if name not in ours and name != STEWARD]
+    ranks = ours | {name: THIRD_PARTY_RANK + n for n, name in enumerate(strangers)}
+    return tuple(
+        Registration(Absent(name), ranks[name], name)
+        for name in names
+        if name not in (JANITOR, STEWARD)
+    )
+
+
+def answers(recorded: Decision) -> Listen:
+    """What each agent said in a cycle, and what it said that was no proposal."""
+    pairs = list(zip(recorded.proposals, recorded.verdicts, strict=True))
+
+    def listen(agent: Registration, inputs: Inputs, guard: Guard) -> Heard:
+        said = [(p, v) for p, v in pairs if p.agent == agent.name]
+        unplanned = (Ruling.REFUSED, Ruling.EXPIRED)
+        return (
+            [Sent(agent, proposal) for proposal, _ in said],
+            [v if v.rule in UNPLANNED and v.ruling in unplanned else None for _, v in said],
+        )
+
+    return listen
 
 
 def first_difference(recorded: Any, anew: Any, path: str = "decision") -> str:

@@ -175,14 +175,17 @@ class Runner:
         """Budgets and what is in force from another leader's tickets; a checkpoint records it."""
         if not isinstance(self.cluster, Successor):
             return
-        ledger = self.loop.ledger
+        ledger, now = self.loop.ledger, self.cluster.clock_seconds
         taken = [
-            ledger.adopt(action, charge, in_force=in_force)
+            (action, charge, in_force)
             for action, charge, in_force in self.cluster.handover()
+            if ledger.adopt(action, charge, in_force=in_force, now=now)
         ]
-        if any(taken):
+        if taken:
+            adopted = {"adopted": msgspec.to_builtins(taken), "adopted_seconds": now}
             # As of the cycle before: this one's record comes after it.
-            self.journal.append(Checkpoint(state=self.state(), simulator=b""), cycle=self.cycle - 1)
+            record = Checkpoint(state=self.state() | adopted, simulator=b"")
+            self.journal.append(record, cycle=self.cycle - 1)
 
     def _why_not_now(self, action: Action, write: Write) -> str:
         """Kill switch and modes, read again right before a write."""

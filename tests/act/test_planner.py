@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pilothouse.act.planner import Planner, plan
 from pilothouse.domain import ActionKind, Phase, Power, Ref, Snapshot, Verb, WorkloadKind
-from pilothouse.settings import Settings
+from pilothouse.settings import ActSettings, Settings
 from pilothouse.testing.builders import (
     a_proposal,
     a_snapshot,
@@ -60,6 +60,21 @@ def test_a_node_with_protected_pods_is_emptied_pod_by_pod_around_them() -> None:
     touched = {snapshot.pods.names[row] for row in protected.tolist()}
     assert touched
     assert not touched & {write.target.name for write in made.writes}
+
+
+def test_a_step_by_step_drain_goes_around_protected_pods_by_itself() -> None:
+    snapshot = a_snapshot(nodes=2, pods=8, workloads=4)
+    node = Ref("sim", "node", "", "node-1")
+    live = replace(Settings(), act=ActSettings(stepwise=True))
+    made = plan(a_proposal(node), snapshot, live)
+    assert [(w.verb, w.value) for w in made.writes] == [(Verb.TAINT, 1), (Verb.DRAIN, 1)]
+    steps = Planner(snapshot, live).carry_on(node, to_sleep=False)
+    here = np.flatnonzero(snapshot.pods.node == 1)
+    protected = here[snapshot.pods.workload[here] == 3]
+    assert len(protected)
+    moved = {write.target for write in steps.writes}
+    assert moved
+    assert not moved & {snapshot.pod_ref(int(row)) for row in protected}
 
 
 def test_a_lost_node_is_neither_tainted_nor_drained_but_its_pods_are_replaced() -> None:

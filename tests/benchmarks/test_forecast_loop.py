@@ -45,6 +45,7 @@ def arm(who: str, seed: int, failed: float, actions: int = 40, abstained: float 
         seed=seed,
         failed_pod_seconds=failed,
         violation_seconds=0.0,
+        energy_joules=1e6,
         actions=actions,
         abstained=abstained,
         deaths=1,

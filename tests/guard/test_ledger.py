@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from pilothouse.act import planner
+from pilothouse.act import plans
 from pilothouse.domain import (
     Action,
     ActionKind,
@@ -20,8 +20,8 @@ from pilothouse.domain import (
     Verb,
     Write,
 )
-from pilothouse.guard import Ledger
-from pilothouse.guard.ledger import FIELDS
+from pilothouse.guard import Charge, Ledger
+from pilothouse.guard.ledger import FIELDS, field_of
 from pilothouse.guard.tally import Tally
 from pilothouse.settings import GuardSettings
 from pilothouse.testing.builders import a_snapshot
@@ -167,6 +167,17 @@ def test_doing_again_what_somebody_undid_is_a_reversal() -> None:
     assert ledger.is_reversal(again, 300)
 
 
+def test_doing_again_what_somebody_undid_is_remembered_as_a_turn() -> None:
+    """Or nobody would ever be quarantined: the older inverse is taken over by the newer action."""
+    first = an_action("a.0", Verb.TAINT, NODE, 1, 0, expires=1_800)
+    again = an_action("b.0", Verb.TAINT, NODE, 1, 0, expires=2_000)
+    ledger = charged(first)
+    ledger.charge(a_decision(again, at=300), SNAPSHOT)
+    rest = ledger.rest(field_of(again.writes[0]))
+    assert rest is not None
+    assert rest.reversals == (300,)
+
+
 def test_going_on_after_a_restore_is_no_reversal() -> None:
     ledger = charged(limit("a.0", 900, 1000))
     ledger.charge(a_restore(ledger, 900), SNAPSHOT)
@@ -225,5 +236,54 @@ def test_order_of_what_is_active_survives_a_store_that_sorts_its_keys() -> None:
 def test_planner_and_guard_agree_which_verbs_write_one_field() -> None:
     """Both keep the table, because siblings do not import each other; a conflict and a budget must
     mean the same field."""
-    assert planner.FIELDS == FIELDS
+    assert plans.FIELDS == FIELDS
     assert set(FIELDS) == set(Verb)
+
+
+def a_charge(action: Action, at: int) -> Charge:
+    return Charge(
+        action=action.id,
+        agent=action.agent,
+        at=at,
+        nodes=(str(NODE),),
+        workloads=(),
+        namespaces=(),
+        disturbs=0,
+    )
+
+
+def adopting(*, made: int, now: int, in_force: bool = True, lasts: int = 900) -> Ledger:
+    """A ledger whose node was changed at 100 and given another leader's action to take over."""
+    ledger = Ledger(SETTINGS)
+    mine = an_action("mine.0", Verb.FREQUENCY, NODE, 700, 1000, expires=5_000)
+    ledger.charge(a_decision(mine, at=100), SNAPSHOT)
+    theirs = an_action("theirs.0", Verb.FREQUENCY, NODE, 800, 1000, expires=made + lasts)
+    ledger.adopt(theirs, a_charge(theirs, made), in_force=in_force, now=now)
+    return ledger
+
+
+def test_what_another_leader_did_counts_and_is_taken_back_by_the_new_one() -> None:
+    ledger = adopting(made=200, now=300)
+    assert {c.action for c in ledger.charges} == {"mine.0", "theirs.0"}
+    assert {a.action for a in ledger.active} == {"mine.0", "theirs.0"}
+
+
+def test_what_expired_under_another_leader_is_left_to_the_janitor() -> None:
+    ledger = adopting(made=200, now=300, lasts=50)
+    assert {a.action for a in ledger.active} == {"mine.0"}
+    assert {c.action for c in ledger.charges} == {"mine.0", "theirs.0"}
+
+
+def test_what_is_older_than_every_window_and_over_is_not_taken_over() -> None:
+    now = 200 + SETTINGS.window_seconds
+    ledger = adopting(made=200, now=now, in_force=False)
+    assert {c.action for c in ledger.charges} == {"mine.0"}
+
+
+def test_change_that_came_later_stays_the_last_one_of_its_field() -> None:
+    before = adopting(made=90, now=300).rest(f"{NODE}#frequency")
+    assert before is not None
+    assert (before.at, before.value) == (100, 700)
+    after = adopting(made=110, now=300).rest(f"{NODE}#frequency")
+    assert after is not None
+    assert (after.at, after.value) == (110, 800)

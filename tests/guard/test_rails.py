@@ -26,7 +26,7 @@ from pilothouse.domain import (
 from pilothouse.domain.action import Action
 from pilothouse.errors import InvalidSetting
 from pilothouse.guard import Guard, Ledger, Sent
-from pilothouse.settings import GuardSettings, ModeSettings, Settings
+from pilothouse.settings import ActSettings, GuardSettings, ModeSettings, Settings
 from pilothouse.testing.builders import (
     a_proposal,
     a_snapshot,
@@ -164,6 +164,15 @@ def test_a_priority_at_the_limit_is_never_disturbed() -> None:
 def test_a_pod_that_must_stay_is_not_evicted() -> None:
     snapshot = with_pod(calm(), 0, evictable=0)
     assert rule(judge(wish(ActionKind.MIGRATE, snapshot.pod_ref(0)), snapshot)) == "protected"
+
+
+def test_a_step_by_step_drain_may_begin_beside_protected_pods_and_a_sleep_may_not() -> None:
+    snapshot = with_namespace(calm(), "kube-system", protected=1)
+    live = replace(Settings(), act=ActSettings(stepwise=True))
+    shared = Ref("sim", "node", "", "node-9")
+    assert judge(wish(ActionKind.MIGRATE, shared), snapshot, settings=live) is None
+    sleep = wish(ActionKind.POWER_STATE, shared, EFFICIENCY, state="asleep")
+    assert rule(judge(sleep, snapshot, settings=live)) == "protected"
 
 
 def test_a_node_with_a_pod_that_must_stay_can_be_emptied_but_not_put_to_sleep() -> None:

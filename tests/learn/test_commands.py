@@ -96,12 +96,12 @@ def test_up_trains_and_tunes_before_the_loop_and_uses_what_it_made(
     from functools import partial
 
     from pilothouse.cli import stages
-    from pilothouse.learn.train import simulated, tuning
+    from pilothouse.learn.train import objectives, simulated
 
     few = ("harbor", "memory-growth", "node-degradation")
     monkeypatch.setattr(simulated, "Recipe", partial(simulated.Recipe, scenarios=few))
     monkeypatch.setattr(stages, "CYCLES", 100)
-    monkeypatch.setattr(tuning, "cost", partial(tuning.cost, cycles=8))
+    monkeypatch.setattr(objectives, "cost", partial(objectives.cost, cycles=8))
     journal = tmp_path / "run.db"
     run = ["up", "--train", "--tune", "--trials", "1", "--cycles", "2", "--interval", "0"]
     assert main([*run, "--no-serve", "--journal", str(journal)]) == 0
@@ -111,21 +111,6 @@ def test_up_trains_and_tunes_before_the_loop_and_uses_what_it_made(
     # Trained on this little it may still hand the cycle down, and then says for whom.
     assert first.forecast.forecaster.endswith("up-harbor/1")
     assert study.is_file()
-
-
-def test_ray_gives_the_same_trials_and_scores(tmp_path: Path) -> None:
-    """The whole line, with a cluster of its own: python -m benchmarks.tuning.run."""
-    pytest.importorskip(
-        "ray",
-        reason="ray is not installed, so no trials were spread over a cluster: "
-        'pip install "pilothouse[distributed]" and run python -m benchmarks.tuning.run',
-    )
-    from benchmarks.tuning.run import compare
-
-    table = compare("google-2019-features", trials=3, folder=tmp_path)
-
-    assert table["same_parameters"]
-    assert table["same_scores"]
 
 
 def test_same_trials_give_the_same_scores(capsys, tmp_path: Path) -> None:
@@ -146,15 +131,36 @@ def test_same_trials_give_the_same_scores(capsys, tmp_path: Path) -> None:
     assert first["best"] == second["best"]
 
 
-def test_study_is_taken_up_where_it_stopped(tmp_path: Path) -> None:
+def test_study_is_taken_up_where_it_stopped_and_draws_what_it_would_have_drawn(
+    tmp_path: Path,
+) -> None:
     from pilothouse.learn.train.tuning import tune
 
-    options = {"dataset": "google-2019-features", "storage": tmp_path / "study.db"}
-    first = tune("risk", trials=2, **options)
-    again = tune("risk", trials=3, **options)
+    options = {"dataset": "google-2019-features", "sampler": "random"}
+    first = tune("risk", trials=2, storage=tmp_path / "study.db", **options)
+    again = tune("risk", trials=4, storage=tmp_path / "study.db", **options)
+    at_once = tune("risk", trials=4, storage=tmp_path / "other.db", **options)
 
     assert again["scores"][:2] == first["scores"]
-    assert len(again["scores"]) == 3
+    assert again["scores"] == at_once["scores"]
+    assert len(set(again["scores"])) == 4
+
+
+class MadeUp:
+    """Seven good trials, a bad one, and a kill in the middle of the third."""
+
+    stages = 3
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def __call__(self, asked: tuple[dict[str, float], int]) -> float:
+        _, stage = asked
+        trial = self.asked.count(0)
+        self.asked.append(stage)
+        if trial == 2 and stage == 0:
+            raise KeyboardInterrupt  # as a kill would: the trial has no verdict
+        return 0.0 if self.asked.count(0) == 7 else 1.0
 
 
 def test_trial_that_falls_behind_is_pruned_and_one_killed_on_the_way_is_not_counted(
@@ -162,17 +168,7 @@ def test_trial_that_falls_behind_is_pruned_and_one_killed_on_the_way_is_not_coun
 ) -> None:
     from pilothouse.learn.train import tuning
 
-    stages = []
-
-    def objective(parameters):
-        trial = len([s for s in stages if s == 0])
-        if trial == 2:
-            stages.append(0)
-            raise KeyboardInterrupt  # as a kill would: the trial has no verdict
-        for stage in range(3):
-            stages.append(stage)
-            yield 0.0 if trial == 6 else 1.0
-
+    objective = MadeUp()
     problem = (tuning.boost_space, objective, "made-up")
     monkeypatch.setattr(tuning, "_problem", lambda *given: problem)
     with pytest.raises(KeyboardInterrupt):
@@ -182,7 +178,7 @@ def test_trial_that_falls_behind_is_pruned_and_one_killed_on_the_way_is_not_coun
     assert result["trials"] == 8
     assert result["pruned"] == 1
     assert result["scores"] == [1.0] * 7
-    assert len(stages) == 7 * 3 + 1 + 1
+    assert len(objective.asked) == 7 * 3 + 1 + 1
 
 
 def test_one_cell_cannot_be_left_out_and_the_message_says_so(capsys) -> None:

@@ -23,14 +23,16 @@ class TestContract(ForecasterContract):
         return EwmaTrend(ForecastSettings())
 
 
-def watch(change: Change, cycles: int, forecaster: EwmaTrend | None = None) -> list[Forecast]:
+def watch(
+    change: Change, cycles: int, forecaster: EwmaTrend | None = None, *, every: int = 15
+) -> list[Forecast]:
     """Forecasts of a calm cluster to which something happens."""
     forecaster = forecaster or EwmaTrend(ForecastSettings())
     snapshot = a_snapshot(nodes=4, pods=24, taken_seconds=600)
     forecasts = []
     for cycle in range(cycles):
         forecasts.append(forecaster.predict(change(snapshot, cycle)))
-        later = snapshot.taken_seconds + 15
+        later = snapshot.taken_seconds + every
         snapshot = replace(snapshot, taken_seconds=later)
     return forecasts
 
@@ -66,6 +68,39 @@ def test_a_short_blip_never_reaches_the_migrate_threshold() -> None:
         return with_node(snapshot, 0, errors_per_minute=18, heartbeat_lag_ms=9_000)
 
     assert max(risks(watch(blip, 60))) < 700
+
+
+def silent(rows: tuple[int, ...], since: int) -> Change:
+    """No heartbeat of these nodes any more: each look finds it later by the time in between."""
+
+    def change(snapshot: Snapshot, cycle: int) -> Snapshot:
+        for row in rows if cycle >= since else ():
+            snapshot = with_node(snapshot, row, heartbeat_lag_ms=5_000 * (cycle - since))
+        return snapshot
+
+    return change
+
+
+def test_a_silent_node_is_left_before_kubernetes_gives_it_up() -> None:
+    """Kubelets renew every 10 s and are given up after 50 s, which is a lag of 40 s."""
+    seen = risks(watch(silent((0,), 24), 36, every=5))
+    left_at = next(i for i, risk in enumerate(seen) if risk >= 700)
+    assert max(seen[:25]) < 100
+    assert 5 * (left_at - 24) <= 15
+
+
+def test_silence_of_most_nodes_is_nobodys_fault_of_theirs() -> None:
+    seen = watch(silent((0, 1, 2), 24), 28, every=5)
+    assert max(risks(seen)) < 500
+
+
+def test_silence_that_ends_is_forgotten() -> None:
+    def pause(snapshot: Snapshot, cycle: int) -> Snapshot:
+        return silent((0,), 24)(snapshot, cycle) if cycle < 27 else snapshot
+
+    seen = risks(watch(pause, 40, every=5))
+    assert max(seen) < 700
+    assert seen[-1] < 180
 
 
 def test_risk_falls_again_after_a_false_alarm() -> None:

@@ -10,7 +10,8 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from pilothouse.domain import ActionKind, Power, Snapshot, Source
+from benchmarks.forecast_loop import strange
+from pilothouse.domain import ActionKind, Power, Snapshot
 from pilothouse.errors import ArtifactBroken
 from pilothouse.predict import forecaster_of, with_thresholds
 from pilothouse.predict.baseline import EwmaTrend
@@ -79,57 +80,17 @@ def test_a_node_that_will_die_is_riskier_than_the_others(artifact, day) -> None:
     assert before[doomed] >= 200
 
 
-def with_nodes(snapshot: Snapshot, **columns) -> Snapshot:
-    return replace(snapshot, nodes=replace(snapshot.nodes, **columns))
-
-
-def load_times_three(s: Snapshot) -> Snapshot:
-    workloads = replace(s.workloads, load_permille=s.workloads.load_permille * 3)
-    pods = replace(s.pods, cpu_used_millicores=s.pods.cpu_used_millicores * 3)
-    nodes = replace(s.nodes, cpu_used_millicores=s.nodes.cpu_used_millicores * 3)
-    return replace(s, workloads=workloads, pods=pods, nodes=nodes)
-
-
-def other_units(s: Snapshot) -> Snapshot:
-    nodes, pods = s.nodes, s.pods
-    return replace(
-        s,
-        nodes=replace(
-            nodes,
-            cpu_capacity_millicores=nodes.cpu_capacity_millicores * 1000,
-            cpu_used_millicores=nodes.cpu_used_millicores * 1000,
-        ),
-        pods=replace(
-            pods,
-            cpu_request_millicores=pods.cpu_request_millicores * 1000,
-            cpu_used_millicores=pods.cpu_used_millicores * 1000,
-        ),
-    )
-
-
-def strange_node(s: Snapshot) -> Snapshot:
-    capacity = s.nodes.cpu_capacity_millicores.copy()
-    capacity[0] = 192_000
-    return with_nodes(s, cpu_capacity_millicores=capacity)
-
-
-def missing_source(s: Snapshot) -> Snapshot:
-    return replace(s, sources=(Source(name="metrics", age_seconds=0, completeness_permille=400),))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [load_times_three, other_units, strange_node, missing_source],
-    ids=lambda f: f.__name__,
-)
+@pytest.mark.parametrize("change", [c for c in strange.CHANGES if c != "familiar"])
 def test_it_abstains_within_a_minute_on_what_it_never_saw(artifact, day, change) -> None:
-    said = forecasts(artifact, [change(s) for s in day])[4:]
+    said = forecasts(artifact, [strange.CHANGES[change](s) for s in day])[4:]
 
     assert np.mean([abstains(f) for f in said]) >= 0.95
 
 
 def test_abstention_names_the_number_and_the_forecaster_used_instead(artifact, day) -> None:
-    note = forecasts(artifact, [other_units(s) for s in day[:6]])[-1].abstentions[-1]
+    note = forecasts(artifact, [strange.units_times_a_thousand(s) for s in day[:6]])[
+        -1
+    ].abstentions[-1]
 
     assert "in training it was" in note.reason
     assert "ewma-trend/1 is used instead" in note.reason
@@ -138,7 +99,7 @@ def test_abstention_names_the_number_and_the_forecaster_used_instead(artifact, d
 def test_handed_down_risk_crosses_our_thresholds_exactly_where_it_crossed_its_own(
     artifact, day
 ) -> None:
-    odd = [other_units(s) for s in day]
+    odd = [strange.units_times_a_thousand(s) for s in day]
     baseline = EwmaTrend(ForecastSettings())
     defaults = SafetySettings()
     for moved, snapshot in zip(forecasts(artifact, odd), odd, strict=True):
@@ -153,7 +114,7 @@ def test_workloads_handed_down_are_judged_where_the_baseline_would_have_been(art
     looks_far = replace(
         artifact, thresholds={**artifact.thresholds, "workload_horizon_seconds": 3600}
     )
-    odd = [missing_source(s) for s in day]
+    odd = [strange.source_missing(s) for s in day]
     baseline, level = EwmaTrend(ForecastSettings()), artifact.thresholds["replicate_risk"]
     sure = 0
     for moved, snapshot in zip(forecasts(looks_far, odd), odd, strict=True):
@@ -227,7 +188,7 @@ def test_transparent_risk_has_no_attributions_and_its_proposals_name_nobody(day)
 
 
 def test_abstention_says_until_when(artifact, day) -> None:
-    said = forecasts(artifact, [other_units(s) for s in day[:6]])
+    said = forecasts(artifact, [strange.units_times_a_thousand(s) for s in day[:6]])
     note = said[-1].abstentions[-1]
 
     assert note.until_seconds == day[5].taken_seconds + 15  # the next look

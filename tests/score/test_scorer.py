@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from pilothouse.domain import ActionKind, Receipt, Ref, Status, Toll, Verb, Write
+from pilothouse.domain import ActionKind, Receipt, Ref, Result, Status, Toll, Verb, Write
 from pilothouse.score import Scorer, reward
 from pilothouse.settings import ScoreSettings
 from pilothouse.testing.builders import a_toll, an_action
@@ -120,6 +120,41 @@ def test_without_forks_the_result_is_observed_and_has_no_effect():
     cluster.advance(60)
     (result,) = scorer.due(cluster)
     assert (result.method, result.effect, result.reward) == ("observed", None, None)
+    assert "nothing is known of the time before" in result.sentence
+
+
+def observed_after(before_seconds: int) -> Result:
+    """A clock that is lowered after so long a look at the cluster, without forks."""
+    scorer = Scorer(ScoreSettings(settle_seconds=60, forks=False))
+    cluster = Cluster()
+    list(scorer.due(cluster))
+    for _ in range(before_seconds // 15):
+        cluster.advance(15)
+        list(scorer.due(cluster))
+    act(scorer, cluster, slow_down(1, 600))
+    cluster.advance(60)
+    (result,) = scorer.due(cluster)
+    return result
+
+
+@pytest.mark.parametrize("before", [15, 60, 300])
+def test_without_forks_the_reward_is_the_window_against_the_time_before(before: int):
+    result = observed_after(before)
+    assert (result.method, result.effect) == ("observed", None)
+    assert result.toll.energy_joules == 60 * 600
+    assert result.reward.efficiency == pytest.approx(0.6 * 60 * (1000 - 600) / 1000)
+
+
+def test_observed_results_of_overlapping_windows_are_both_flagged():
+    scorer, cluster = Scorer(ScoreSettings(settle_seconds=60, forks=False)), Cluster()
+    act(scorer, cluster, slow_down(1, 600))
+    cluster.advance(30)
+    act(scorer, cluster, slow_down(2, 500))
+    cluster.advance(60)
+    assert [result.overlapped for result in scorer.due(cluster)] == [True, True]
+    act(scorer, cluster, slow_down(3, 400))
+    cluster.advance(60)
+    assert [result.overlapped for result in scorer.due(cluster)] == [False]
 
 
 def test_restore_opens_no_window_and_reaches_the_forks():

@@ -138,11 +138,11 @@ def test_what_would_have_flipped_a_choice_really_flips_it(scorer: Scorer) -> Non
         from pilothouse.policy.reasons import _variants
 
         pooled = pool(network.encode(features), np.ones(len(rows), np.bool_))
-        other = _variants(features[place], "latency_ms", np.float64([flip["then"]]))
+        other = _variants(features[[place]], "latency_ms", np.float64([flip["then"]]))
         feasible = [row["feasible"] for row in said["nodes"]]
         q = network.judge(network.encode(features), pooled)
         rivals = [v for i, v in enumerate(q) if feasible[i] and i != place]
-        assert network.judge(network.encode(other), pooled)[0] <= max(rivals)
+        assert network.judge(network.encode(other), pooled[np.newaxis])[0, 0] <= max(rivals)
 
 
 def test_candidates_may_be_named_or_brought_along(scorer: Scorer) -> None:

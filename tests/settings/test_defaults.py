@@ -16,6 +16,7 @@ DEFAULTS = {
     "modes": {"default": "enforce", "agents": {}},
     "forecast": {
         "forecaster": "ewma-trend",
+        "demand": "ewma-trend",
         "level_half_life_seconds": 60,
         "trend_half_life_seconds": 180,
         "warmup_seconds": 60,

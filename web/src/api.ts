@@ -465,7 +465,7 @@ export interface ResultView {
   readonly action: string;
   /** Difference the action made; null: unknown. */
   readonly effect: EffectView | null;
-  /** fork: against the same cluster without it; observed: after. */
+  /** fork: against the same cluster without it; observed: the time before. */
   readonly method: string;
   /** Another action touched the same objects meanwhile. */
   readonly overlapped: boolean;

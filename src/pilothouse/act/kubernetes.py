@@ -140,6 +140,8 @@ class ClusterActuator:
         step = ticket.step(write.intent) if ticket else None
         if ticket is None or step is None:
             gone = f"{write.target.short} is not there any more"
+            if write.verb is Verb.SCALE:
+                gone = f"{gone}, or is of a kind without a replica count"
             return self._receipt(write.intent, Answer(status=Status.FAILED, detail=gone))
         answer = self._carry_out(ticket, step)
         if answer.status is Status.REFUSED and ticket.action.restores:

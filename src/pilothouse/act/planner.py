@@ -4,7 +4,8 @@
 Pure: nothing is sent. Anything a proposer may have made up (objects, numbers, types) ends in a
 plan that says why it is impossible, never in an exception. A drain leaves alone what may not be
 moved; where the backend's drain would not (a pod it could evict but we must not), the plan evicts
-pod by pod instead. Inverse writes carry the value we set, so that they run only while it is ours.
+pod by pod instead. On a live cluster a drain is our own, step by step, and spares them. Inverse
+writes carry the value we set, so that they run only while it is ours.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from pilothouse.act.plans import NoPlanError, back, effects_of, impossible, number, shown
 from pilothouse.domain import (
     ActionKind,
     Gate,
@@ -43,23 +45,6 @@ DECISIONS = {
     "deprioritize": Gate.DEPRIORITIZE,
     "reject": Gate.REJECT,
 }
-# One field of an object may be written by several verbs; two of them on one object can disagree.
-FIELDS = {
-    Verb.SCALE: "replicas",
-    Verb.TAINT: "serving",
-    Verb.DRAIN: "serving",
-    Verb.POWER: "serving",
-    Verb.AVOID: "avoid",
-    Verb.EVICT: "placement",
-    Verb.FREQUENCY: "frequency",
-    Verb.CPU_LIMIT: "cpu",
-    Verb.MEMORY_REQUEST: "memory",
-    Verb.GATE: "gate",
-}
-
-
-class _Impossible(Exception):
-    """Ends planning with a sentence."""
 
 
 def plan(proposal: Proposal, snapshot: Snapshot, settings: Settings) -> Plan:
@@ -94,7 +79,7 @@ class Planner:
             return impossible(f"{proposal.kind} asks for nothing that could be written")
         try:
             return make(proposal)
-        except _Impossible as reason:
+        except NoPlanError as reason:
             return impossible(str(reason))
 
     def restore(self, inverse: Iterable[Write]) -> Plan:
@@ -133,7 +118,7 @@ class Planner:
         if not to_sleep or leaving.any():
             return impossible(f"{node.short} has nothing left that may be moved")
         sleep = self._node_write(Verb.POWER, row, 0, 1)
-        return self._finish((sleep,), (_back(sleep),), disturbs=0)
+        return self._finish((sleep,), (back(sleep),), disturbs=0)
 
     # One method per kind.
 
@@ -143,16 +128,16 @@ class Planner:
             return self._finish(*self._scale_up([row], self._avoid(proposal)), disturbs=0)
         rows = self._exposed_workloads(row)
         if not rows:
-            raise _Impossible(f"{proposal.target.short} hosts no service without an extra replica")
+            raise NoPlanError(f"{proposal.target.short} hosts no service without an extra replica")
         avoid = proposal.target.name
         return self._finish(*self._scale_up(rows, avoid), disturbs=0, node=row)
 
     def _avoid(self, proposal: Proposal) -> str:
         avoid = proposal.payload.get("avoid", "")
         if not isinstance(avoid, str):
-            raise _Impossible(f"avoid must be a node's name, but got {_shown(avoid)}")
+            raise NoPlanError(f"avoid must be a node's name, but got {shown(avoid)}")
         if avoid and self._snapshot.find(Ref(self._snapshot.cluster, "node", "", avoid)) is None:
-            raise _Impossible(f"avoid names no node of this cluster: {_shown(avoid)}")
+            raise NoPlanError(f"avoid names no node of this cluster: {shown(avoid)}")
         return avoid
 
     def _exposed_workloads(self, node: int) -> list[int]:
@@ -197,12 +182,12 @@ class Planner:
                     avoid=avoid,
                 )
             )
-            undo = _back(writes[-1])
+            undo = back(writes[-1])
             if w.autoscaled[row]:  # the write raises the autoscaler's floor, which its owner set
                 undo = replace(undo, value=int(w.replicas_floor[row]))
             inverse.append(undo)
         closed = self._closed_for_now(avoid)
-        return (*closed, *writes), (*inverse, *map(_back, closed))
+        return (*closed, *writes), (*inverse, *map(back, closed))
 
     def _closed_for_now(self, avoid: str) -> tuple[Write, ...]:
         """Where nothing else keeps the new replica off a node, a taint of ours does."""
@@ -215,28 +200,29 @@ class Planner:
         row, kind = self._target(proposal, "node", "pod")
         if kind == "pod":
             if not self._population.resident[row]:
-                raise _Impossible(f"{proposal.target.short} runs nowhere, so it cannot be moved")
+                raise NoPlanError(f"{proposal.target.short} runs nowhere, so it cannot be moved")
             return self._finish((self._evict(row),), (), disturbs=1)
         power = Power(int(self._snapshot.nodes.power[row]))
         if power in (Power.DRAINING, Power.ASLEEP, Power.BOOTING):
-            raise _Impossible(f"{proposal.target.short} is {power.name.lower()} already")
+            raise NoPlanError(f"{proposal.target.short} is {power.name.lower()} already")
         residents = self._population.on_node(row)
         evictable = residents[self._snapshot.pods.evictable[residents] == 1]
         movable = evictable[self._population.movable[evictable]]
         if not self._snapshot.nodes.ready[row]:
             return self._leave_behind(row, movable, proposal.target)
         taint = self._taint(row)
-        undo = tuple(_back(write) for write in taint)
-        if len(movable) == len(evictable):
+        undo = tuple(back(write) for write in taint)
+        # Where drains go step by step we choose the pods ourselves, whoever else lives there.
+        if self._settings.act.stepwise or len(movable) == len(evictable):
             drain = self._node_write(Verb.DRAIN, row, 1, 0)
-            writes, undo = (*taint, drain), (_back(drain), *undo)
+            writes, undo = (*taint, drain), (back(drain), *undo)
             return self._finish(writes, undo, disturbs=len(movable), affected=movable, node=row)
         share = self._settings.guard.disturbed_share
         most = max(math.ceil(share * len(self._snapshot.pods)), 1)
         movable = self._affordable(movable)[: min(EVICTIONS_PER_ACTION, most)]
         writes = (*taint, *(self._evict(int(pod)) for pod in movable))
         if not writes:
-            raise _Impossible(f"{proposal.target.short} hosts nothing that may be moved")
+            raise NoPlanError(f"{proposal.target.short} hosts nothing that may be moved")
         return self._finish(writes, undo, disturbs=len(movable), affected=movable, node=row)
 
     def _leave_behind(self, row: int, movable: Rows, target: Ref) -> Plan:
@@ -244,7 +230,7 @@ class Planner:
         once instead of after the cluster's own patience. Nothing is drained, nothing is tainted."""
         movable = self._affordable(movable)[:LOST_PER_ACTION]
         if not len(movable):
-            raise _Impossible(f"{target.short} left nothing behind that may be replaced")
+            raise NoPlanError(f"{target.short} left nothing behind that may be replaced")
         writes = tuple(self._evict(int(pod)) for pod in movable)
         return self._finish(writes, (), disturbs=len(movable), affected=movable, node=row)
 
@@ -270,13 +256,13 @@ class Planner:
         if state == "awake":
             return self._wake(row, power, proposal.target)
         if state != "asleep":
-            raise _Impossible(f'state must be "asleep" or "awake", but got {_shown(state)}')
+            raise NoPlanError(f'state must be "asleep" or "awake", but got {shown(state)}')
         if power is not Power.AWAKE:
-            raise _Impossible(f"{proposal.target.short} is {power.name.lower()} already")
+            raise NoPlanError(f"{proposal.target.short} is {power.name.lower()} already")
         taint, drain = self._taint(row), self._node_write(Verb.DRAIN, row, 2, 0)
         # Which of the two undoes the sleep depends on how far the drain has come; ``expect`` tells.
         wake = self._node_write(Verb.POWER, row, 1, 0, expect=0)
-        undo = (_back(drain), wake, *(_back(write) for write in taint))
+        undo = (back(drain), wake, *(back(write) for write in taint))
         residents = self._population.on_node(row)
         moved = residents[self._snapshot.pods.evictable[residents] == 1]
         return self._finish((*taint, drain), undo, disturbs=len(moved), affected=moved)
@@ -286,28 +272,28 @@ class Planner:
         if power in (Power.BOOTING, Power.DEAD) or (
             power is Power.AWAKE and not nodes.tainted[row]
         ):
-            raise _Impossible(f"{target.short} is {power.name.lower()} already")
+            raise NoPlanError(f"{target.short} is {power.name.lower()} already")
         if power is Power.ASLEEP:
             writes = [self._node_write(Verb.POWER, row, 1, 0)]
         else:
-            raise _Impossible(f"{target.short} is not asleep but {power.name.lower()}")
+            raise NoPlanError(f"{target.short} is not asleep but {power.name.lower()}")
         if nodes.tainted[row]:
             writes.append(self._node_write(Verb.TAINT, row, 0, 1))
         return self._finish(tuple(writes), (), disturbs=0)
 
     def _clock(self, proposal: Proposal) -> Plan:
         row, _ = self._target(proposal, "node")
-        frequency = round(_number(proposal, "frequency_permille", 1, FULL_CLOCK))
+        frequency = round(number(proposal, "frequency_permille", 1, FULL_CLOCK))
         before = int(self._snapshot.nodes.frequency_permille[row])
         if frequency == before:
-            raise _Impossible(f"{proposal.target.short} runs at {before} per mille already")
+            raise NoPlanError(f"{proposal.target.short} runs at {before} per mille already")
         write = self._node_write(Verb.FREQUENCY, row, frequency, before)
-        undo = () if frequency >= FULL_CLOCK else (_back(write),)
+        undo = () if frequency >= FULL_CLOCK else (back(write),)
         slowed = self._population.on_node(row)  # they stay, but at another speed
         return self._finish((write,), undo, disturbs=0, affected=slowed)
 
     def _slow(self, proposal: Proposal) -> Plan:
-        factor = _number(proposal, "factor", 0.0, 1.0)
+        factor = number(proposal, "factor", 0.0, 1.0)
         pods, s = self._snapshot.pods, self._settings
         rows = self._affordable(self._pods_of(proposal))
         limit = pods.cpu_limit_millicores
@@ -328,13 +314,13 @@ class Planner:
             if len(writes) == most:
                 break
         if not writes:
-            raise _Impossible(
+            raise NoPlanError(
                 f"{proposal.target.short} has no running pod with a CPU limit to lower"
             )
-        return self._finish(tuple(writes), tuple(map(_back, writes)), disturbs=0)
+        return self._finish(tuple(writes), tuple(map(back, writes)), disturbs=0)
 
     def _balloon(self, proposal: Proposal) -> Plan:
-        factor = _number(proposal, "factor", 0.0, 1.0)
+        factor = number(proposal, "factor", 0.0, 1.0)
         pods = self._snapshot.pods
         rows = self._affordable(self._pods_of(proposal, batch_only=False))
         rows = rows[pods.phase[rows] == Phase.RUNNING]
@@ -351,8 +337,8 @@ class Planner:
             if saved[i] > 0
         )
         if not writes:
-            raise _Impossible(f"{proposal.target.short} has no running pod that asks for too much")
-        return self._finish(writes, tuple(map(_back, writes)), disturbs=0)
+            raise NoPlanError(f"{proposal.target.short} has no running pod that asks for too much")
+        return self._finish(writes, tuple(map(back, writes)), disturbs=0)
 
     def _gate(self, proposal: Proposal) -> Plan:
         row, _ = self._target(proposal, "namespace")
@@ -360,11 +346,11 @@ class Planner:
         gate = DECISIONS.get(decision) if isinstance(decision, str) else None
         if gate is None:
             known = ", ".join(DECISIONS)
-            raise _Impossible(f"decision must be one of {known}, but got {_shown(decision)}")
+            raise NoPlanError(f"decision must be one of {known}, but got {shown(decision)}")
         spaces = self._snapshot.namespaces
         before = int(spaces.gate[row])
         if before == gate:
-            raise _Impossible(f"the gate of {proposal.target.short} is {gate.name.lower()} already")
+            raise NoPlanError(f"the gate of {proposal.target.short} is {gate.name.lower()} already")
         write = Write(
             verb=Verb.GATE,
             target=self._snapshot.namespace_ref(row),
@@ -372,7 +358,7 @@ class Planner:
             value=int(gate),
             original=before,
         )
-        undo = () if gate is Gate.OPEN else (_back(write),)
+        undo = () if gate is Gate.OPEN else (back(write),)
         return self._finish((write,), undo, disturbs=0)
 
     # What the methods above share.
@@ -380,10 +366,10 @@ class Planner:
     def _target(self, proposal: Proposal, *kinds: str) -> tuple[int, str]:
         if proposal.target.kind not in kinds:
             wanted = " or ".join(kinds)
-            raise _Impossible(f"{proposal.kind} needs a {wanted}, but got a {proposal.target.kind}")
+            raise NoPlanError(f"{proposal.kind} needs a {wanted}, but got a {proposal.target.kind}")
         row = self._snapshot.find(proposal.target)
         if row is None:
-            raise _Impossible(f"there is no {_shown(str(proposal.target))} in this snapshot")
+            raise NoPlanError(f"there is no {shown(str(proposal.target))} in this snapshot")
         return row, proposal.target.kind
 
     def _pods_of(self, proposal: Proposal, batch_only: bool = True) -> Rows:
@@ -447,64 +433,3 @@ class Planner:
             disturbs=disturbs,
             effects=effects_of(writes),
         )
-
-
-def effects_of(writes: Iterable[Write]) -> tuple[tuple[str, int], ...]:
-    """(object and field, direction), one per field, in the order of the writes."""
-    found: dict[str, int] = {}
-    for write in writes:
-        found[f"{write.target}#{FIELDS[write.verb]}"] = direction(write)
-    return tuple(found.items())
-
-
-def direction(write: Write) -> int:
-    """+1 gives the object more to work with, -1 takes away, 0 changes nothing."""
-    if write.verb in (Verb.TAINT, Verb.AVOID, Verb.DRAIN):
-        return -1 if write.value else 1
-    if write.verb is Verb.POWER:
-        return 1 if write.value else -1
-    if write.verb is Verb.GATE:
-        return 1 if write.value == Gate.OPEN else -1
-    if write.verb is Verb.EVICT:
-        return -1
-    return (write.value > write.original) - (write.value < write.original)
-
-
-def impossible(reason: str) -> Plan:
-    return Plan(
-        writes=(),
-        inverse=(),
-        touches=(),
-        workloads=(),
-        nodes=(),
-        disturbs=0,
-        effects=(),
-        impossible=reason,
-    )
-
-
-def _back(write: Write) -> Write:
-    return Write(
-        verb=write.verb,
-        target=write.target,
-        uid=write.uid,
-        value=write.original,
-        original=write.value,
-        expect=write.value,
-    )
-
-
-def _number(proposal: Proposal, key: str, low: float, high: float) -> float:
-    value = proposal.payload.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _Impossible(f"{key} must be a number, but got {_shown(value)}")
-    if not (low <= value <= high) or not math.isfinite(value):
-        raise _Impossible(f"{key} must be between {low:g} and {high:g}, but got {_shown(value)}")
-    return float(value)
-
-
-def _shown(value: object) -> str:
-    """A made-up value in a sentence: short, on one line, printable."""
-    text = value if isinstance(value, str) else repr(value)
-    text = "".join(c if c.isprintable() else "?" for c in text[:60])
-    return f'"{text}"' if isinstance(value, str) else text

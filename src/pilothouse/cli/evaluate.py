@@ -99,7 +99,7 @@ def loop(
             scenarios=tuple(scenario or inloop.NEW_FAMILIES),
             seeds=tuple(range(seeds)),
             cycles=cycles,
-            progress=lambda done, total: advance(),
+            progress=advance,
         )
     _answer(figures, "", as_json)
 

@@ -4,15 +4,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import typer
 
 JournalOption = Annotated[
     Path | None, typer.Option("--journal", help="The journal; the latest run's if none.")
+]
+RayOption = Annotated[
+    str | None,
+    typer.Option("--ray", help="Address of a Ray cluster to spread the work over; see: ray start."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -30,22 +34,30 @@ def print_table(rows: list[tuple[str, ...]]) -> None:
         typer.echo("  ".join(cells).rstrip())
 
 
+class Advance(Protocol):
+    """Moves a bar: by one, or to so many of a total that only the work knows."""
+
+    def __call__(self, done: int | None = None, total: int | None = None, /) -> None: ...
+
+
 @contextmanager
-def progress(
-    what: str, *, quiet: bool = False, total: int | None = None
-) -> Iterator[Callable[[], None]]:
+def progress(what: str, *, quiet: bool = False, total: int | None = None) -> Iterator[Advance]:
     """A bar on stderr for long work; silent when quiet or when nobody watches."""
     import sys
 
     if quiet or not sys.stderr.isatty():
-        yield lambda: None
+        yield lambda done=None, total=None, /: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
-        yield lambda: bar.advance(task)
+
+        def advance(done: int | None = None, total: int | None = None, /) -> None:
+            bar.update(task, advance=1 if done is None else None, completed=done, total=total)
+
+        yield advance
 
 
 def plain(text: str) -> str:

@@ -46,7 +46,7 @@ def _train(settings: Settings) -> tuple[Settings, Stage]:
             journals=(),
             seeds=SEEDS,
             cycles=CYCLES,
-            progress=lambda done, total: advance(),
+            progress=advance,
         )
     typer.echo(f"Trained  {path}")
     stage = Stage(name="train", state="done", done=1, total=1, artifacts=(str(path),))

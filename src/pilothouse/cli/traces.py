@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pilothouse.cli.output import AsJson, print_json, print_table, progress
+from pilothouse.cli.output import AsJson, RayOption, print_json, print_table, progress
 
 app = typer.Typer(
     help="Cluster traces: import, make, describe.", no_args_is_help=True, rich_markup_mode=None
@@ -25,17 +25,24 @@ def import_(
     bad_rows: Annotated[
         float, typer.Option(min=0, max=1, help="Share of bad rows that stops the import.")
     ] = 0.001,
+    ray: RayOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Read a trace into one schema; a second run redoes nothing."""
     from pilothouse.learn.extras import need
 
     need("polars")
+    from pilothouse.learn.crew import crew_at
     from pilothouse.learn.traces.importing import import_trace
 
-    with progress("Importing", quiet=as_json) as advance:
+    with crew_at(ray) as crew, progress("Importing", quiet=as_json) as advance:
         manifest = import_trace(
-            trace, source, name=name, bad_rows=bad_rows, progress=lambda done, total: advance()
+            trace,
+            source,
+            name=name,
+            bad_rows=bad_rows,
+            crew=crew,
+            progress=advance,
         )
     if as_json:
         print_json({"name": manifest.name, "track": manifest.track, **manifest.facts})
@@ -91,6 +98,7 @@ def features(
     failures: Annotated[
         str, typer.Option(help="Events that count as failure, comma separated.")
     ] = "FAIL,LOST",
+    ray: RayOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Turn an imported dataset into feature rows with labels."""
@@ -99,6 +107,7 @@ def features(
     need("polars")
     from pilothouse.errors import UnknownName
     from pilothouse.learn import artifacts
+    from pilothouse.learn.crew import crew_at
     from pilothouse.learn.dataset.labels import TERMINAL, LabelSettings
     from pilothouse.learn.dataset.windows import DatasetSettings, build
 
@@ -114,11 +123,12 @@ def features(
         rule=rule,  # type: ignore[arg-type]
         failures=tuple(failures.split(",")),
     )
-    with progress("Features", quiet=as_json) as advance:
+    with crew_at(ray) as crew, progress("Features", quiet=as_json) as advance:
         manifest = build(
             artifacts.find(dataset, "processed"),
             DatasetSettings(labels=labels, extras=extras),
-            progress=lambda done, total: advance(),
+            crew=crew,
+            progress=advance,
         )
     if as_json:
         print_json({"name": manifest.name, **manifest.facts})

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from pilothouse.cli import placement_live
-from pilothouse.cli.output import AsJson, print_json, progress
+from pilothouse.cli.output import AsJson, RayOption, print_json, progress
 from pilothouse.cli.placement_live import (
     NAMESPACE,
     PROBE_PORT,
@@ -39,22 +39,25 @@ def risk(
     name: Annotated[str, typer.Option(help="Of the forecaster.")] = "risk",
     seeds: Annotated[int, typer.Option(min=2, help="Simulated runs per scenario.")] = 3,
     cycles: Annotated[int, typer.Option(min=60, help="Length of a simulated run.")] = 300,
+    ray: RayOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Train failure risk: on the simulator, on your journals, or on a trace."""
     from pilothouse.learn.extras import need
 
     need("polars", "xgboost")
+    from pilothouse.learn.crew import crew_at
     from pilothouse.learn.train import forecaster
 
-    with progress("Training", quiet=as_json) as advance:
+    with crew_at(ray) as crew, progress("Training", quiet=as_json) as advance:
         path, card = forecaster.train_risk(
             name,
             dataset=dataset,
             journals=tuple(journal or ()),
             seeds=seeds,
             cycles=cycles,
-            progress=lambda done, total: advance(),
+            crew=crew,
+            progress=advance,
         )
     if as_json:
         print_json({"name": name, "path": str(path), "card": card})
@@ -68,24 +71,46 @@ def risk(
 
 @app.command()
 def demand(
-    dataset: Annotated[str, typer.Option(help="An imported machine-usage dataset.")],
+    dataset: Annotated[
+        str | None, typer.Option(help="An imported trace with use of machines.")
+    ] = None,
+    journal: Annotated[
+        list[Path] | None, typer.Option(help="Journals of your own runs; repeatable.")
+    ] = None,
     name: Annotated[str, typer.Option(help="Of the forecaster.")] = "demand",
+    seeds: Annotated[int, typer.Option(min=2, help="Simulated runs per scenario.")] = 3,
+    cycles: Annotated[int, typer.Option(min=300, help="Length of a simulated run.")] = 480,
+    ray: RayOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train demand quantiles (p50, p95) on machine usage."""
+    """Train demand quantiles (p50, p95): on the simulator, on your journals, or on a trace."""
     from pilothouse.learn.extras import need
 
     need("polars", "xgboost")
+    from pilothouse.learn.crew import crew_at
     from pilothouse.learn.train import forecaster
 
-    with progress("Training", quiet=as_json) as advance:
-        path, card = forecaster.train_demand(name, dataset, progress=lambda what: advance())
+    with crew_at(ray) as crew, progress("Training", quiet=as_json) as advance:
+        path, card = forecaster.train_demand(
+            name,
+            dataset=dataset,
+            journals=tuple(journal or ()),
+            seeds=seeds,
+            cycles=cycles,
+            crew=crew,
+            progress=advance,
+        )
     if as_json:
         print_json({"name": name, "path": str(path), "card": card})
         return
     typer.echo(f"Forecaster  {path}")
-    for key, value in card.items():
-        typer.echo(f"  {key:<22} {value}")
+    for part, figures in card.items():
+        if isinstance(figures, dict) and part != "trained_on":
+            for key, value in figures.items():
+                typer.echo(f"  {part:<10} {key:<26} {value}")
+        else:
+            typer.echo(f"  {part:<10} {figures}")
+    typer.echo(f"Use it with: pilothouse up --demand {name}")
 
 
 @app.command()
@@ -102,7 +127,7 @@ def placement(
     seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 1,
     seeds: Annotated[int, typer.Option(min=1, help="Networks to train, side by side.")] = 1,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Placements; the preset's if none.")
+        int | None, typer.Option(min=1, help="Steps of training; the preset's if none.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from its checkpoint.")] = False,
@@ -163,6 +188,16 @@ def placement(
             out=where,
             resume=resume,
             told=lambda told, total: advance(),
+            command=_repeated(
+                {"policy": policy, "seeds": seeds},
+                {
+                    "preset": (preset, "fast"),
+                    "resource": (resource, "requests"),
+                    "reward": (reward, None),
+                    "seed": (seed, 1),
+                    "steps": (steps, None),
+                },
+            ),
         )
     if as_json:
         lines = {str(k): [x.to_json() for x in v] for k, v in trained.lines.items()}
@@ -177,3 +212,10 @@ def placement(
                 f"seed {number}  {mark}  {line.what}: {line.value:.4f} ({sign} {line.bound})"
             )
     typer.echo(f"Policy  {trained.best}.json  ({trained.seconds:.0f} s, validation, simulated)")
+
+
+def _repeated(always: dict[str, object], unless: dict[str, tuple[object, object]]) -> str:
+    """The command that trains the same again; options at their defaults are left out."""
+    given = always | {name: value for name, (value, usual) in unless.items() if value != usual}
+    options = " ".join(f"--{name} {value}" for name, value in given.items())
+    return f"pilothouse train placement {options}"

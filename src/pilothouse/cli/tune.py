@@ -7,14 +7,11 @@ from typing import Annotated
 
 import typer
 
-from pilothouse.cli.output import AsJson, print_json, progress
+from pilothouse.cli.output import AsJson, RayOption, print_json, progress
 
 app = typer.Typer(help="Tune forecasters and agents.", no_args_is_help=True, rich_markup_mode=None)
 
 Trials = Annotated[int, typer.Option(min=1, help="How many the study has in the end.")]
-Ray = Annotated[
-    str | None, typer.Option(help="Address of a Ray cluster; trials run there side by side.")
-]
 Seed = Annotated[int, typer.Option(min=0)]
 Sampler = Annotated[str, typer.Option(help="tpe or random.")]
 Dataset = Annotated[str, typer.Option(help="A features artefact or machine usage.")]
@@ -31,7 +28,7 @@ def risk(
     trials: Trials = 20,
     seed: Seed = 0,
     sampler: Sampler = "tpe",
-    ray: Ray = None,
+    ray: RayOption = None,
     as_json: AsJson = False,
 ) -> None:
     """The trees of the risk forecaster, on jobs set aside."""
@@ -44,7 +41,7 @@ def demand(
     trials: Trials = 20,
     seed: Seed = 0,
     sampler: Sampler = "tpe",
-    ray: Ray = None,
+    ray: RayOption = None,
     as_json: AsJson = False,
 ) -> None:
     """The trees of the demand forecaster, on a later stretch of time."""
@@ -60,7 +57,7 @@ def agents(
     ] = "ewma-trend",
     seed: Seed = 0,
     sampler: Sampler = "tpe",
-    ray: Ray = None,
+    ray: RayOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Thresholds and budgets of the agents, on simulator seeds; reported on other seeds."""
@@ -82,9 +79,10 @@ def _tune(
     from pilothouse.learn.extras import need
 
     need("polars", "xgboost", "optuna")
+    from pilothouse.learn.crew import crew_at
     from pilothouse.learn.train.tuning import tune
 
-    with progress("Tuning", quiet=as_json, total=trials) as advance:
+    with crew_at(ray) as crew, progress("Tuning", quiet=as_json, total=trials) as advance:
         result = tune(
             what,
             trials=trials,
@@ -93,7 +91,7 @@ def _tune(
             forecaster=forecaster,
             seed=seed,
             sampler=sampler,
-            ray=ray,
+            crew=crew,
             progress=advance,
         )
     if as_json:

@@ -44,6 +44,9 @@ def up(
     forecaster: Annotated[
         str | None, typer.Option(help="ewma-trend, learned, or one you trained.")
     ] = None,
+    demand: Annotated[
+        str | None, typer.Option(help="Who forecasts demand: ewma-trend, or one you trained.")
+    ] = None,
     train: Annotated[
         bool, typer.Option("--train", help="Train a forecaster first, and use it.")
     ] = False,
@@ -92,6 +95,7 @@ def up(
         "run.interval_wall_seconds": interval,
         "serve.port": port,
         "forecast.forecaster": forecaster,
+        "forecast.demand": demand,
     }
     settings = with_overrides(
         load(config) if config else Settings(),

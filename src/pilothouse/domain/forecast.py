@@ -63,20 +63,20 @@ class DemandTable:
 class Abstention:
     """Why a whole scope has no forecast."""
 
-    scope: str  # "nodes", "pods", "workloads" or "all"
+    scope: str  # "nodes", "pods", "workloads", "demand of nodes", "demand of workloads" or "all"
     reason: str
     until_seconds: int | None  # cluster clock; None when nobody knows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """What one feature added to the risk of one row: an exact Shapley value, in integers."""
+    """What one feature added to the forecast of one row: an exact Shapley value, in integers."""
 
-    scope: str  # "nodes" or "pods"
+    scope: str  # risk of "nodes" or "pods"; "demand of nodes" or "demand of workloads"
     uid: int
     feature: str
     value_thousandths: int  # the feature's own number
-    adds_thousandths: int  # of log-odds; below zero it spoke against a failure
+    adds_thousandths: int  # log-odds of a failure, or demand in units of the row's usual level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +104,10 @@ class Forecast:
     # Only of rows at risk, and only where a forecaster learned; see IF_ANY.
     attributions: tuple[Attribution, ...] = field(default=(), metadata=IF_ANY)
     drift: tuple[Shift, ...] = field(default=(), metadata=IF_ANY)
+    demand_by: str = field(default="", metadata=IF_ANY)  # where another than ``forecaster`` said it
 
     def attributed(self, scope: str, uid: int) -> tuple[Attribution, ...]:
-        """What moved one row's risk, most first."""
+        """What moved one row's forecast, most first."""
         return tuple(a for a in self.attributions if (a.scope, a.uid) == (scope, uid))
 
 

@@ -47,6 +47,17 @@ class Toll:
             carbon_grams=self.carbon_grams - other.carbon_grams,
         )
 
+    def times(self, factor: float) -> Toll:
+        """What it would have been over a stretch so many times as long."""
+        return Toll(
+            failed_pod_seconds=self.failed_pod_seconds * factor,
+            violation_seconds=self.violation_seconds * factor,
+            waiting_pod_seconds=self.waiting_pod_seconds * factor,
+            energy_joules=self.energy_joules * factor,
+            energy_cost_micros=self.energy_cost_micros * factor,
+            carbon_grams=self.carbon_grams * factor,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reward:
@@ -66,6 +77,6 @@ class Result:
     method: str  # "fork": against the same cluster without the action; "observed": before and after
     toll: Toll  # of the real cluster over the window
     effect: Toll | None  # toll minus the fork's; negative numbers are savings; None: unknown
-    reward: Reward | None
+    reward: Reward | None  # of the effect; observed: of the window against as long a time before it
     overlapped: bool  # another action touched the same objects inside the window
     sentence: str

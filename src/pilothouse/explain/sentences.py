@@ -105,12 +105,12 @@ def _chosen(proposal: Proposal, verdict: Verdict) -> str:
 
 
 def _moved_by(proposal: Proposal) -> str:
-    """What a learned forecaster said moved the risk behind a chosen wish."""
-    told = [e for e in proposal.evidence if e.unit == "log-odds"]
+    """What a learned forecaster said moved the risk or the demand behind a chosen wish."""
+    told = [e for e in proposal.evidence if e.unit in ("log-odds", "of its level")]
     if not told:
         return ""
     parts = ", ".join(f"{e.name} {e.value:+g}" for e in told)
-    return f"{proposal.target.short}: {parts} log-odds"
+    return f"{proposal.target.short}: {parts} {told[0].unit}"
 
 
 def _fates(decision: Decision, ruling: Ruling, heading: str) -> list[tuple[str, str]]:

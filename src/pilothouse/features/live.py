@@ -76,16 +76,16 @@ class Ring:
     def newest(self, column: int) -> Column:
         return np.asarray(self.values[column, :, self.head], np.float32)
 
-    def windows(self, column: int, length: int) -> Matrix:
-        """(rows, LAGS) means of consecutive stretches of ``length`` samples, newest first."""
-        order = (self.head - np.arange(LAGS * length)) % self._samples
-        stretch = self.values[column][:, order].reshape(-1, LAGS, length)
+    def windows(self, column: int, length: int, count: int = LAGS) -> Matrix:
+        """(rows, count) means of consecutive stretches of ``length`` samples, newest first."""
+        order = (self.head - np.arange(count * length)) % self._samples
+        stretch = self.values[column][:, order].reshape(-1, count, length)
         known = np.isfinite(stretch)
-        count = known.sum(axis=2)
+        number = known.sum(axis=2)
         total = np.where(known, stretch, np.float32(0)).sum(axis=2)
-        mean = total / np.maximum(count, 1)
+        mean = total / np.maximum(number, 1)
         # Half a window is needed: a single sample is noise, not a window.
-        return np.where(count * 2 >= length, mean, np.float32(np.nan)).astype(np.float32)
+        return np.where(number * 2 >= length, mean, np.float32(np.nan)).astype(np.float32)
 
     def highest(self, column: int, length: int) -> Column:
         order = (self.head - np.arange(length)) % self._samples

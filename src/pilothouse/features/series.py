@@ -39,6 +39,35 @@ NAMES = (
 )
 
 
+HISTORY = STEPS + FAR * STEPS // 2  # steps that are looked at in all
+# What a live series has too: no unit, no calendar of a day ago, and nothing of the horizon, so that
+# one row of features serves every horizon.
+LIVE = tuple(
+    n for n in NAMES if n not in ("peak", "level", "horizon") and not n.startswith("day_ago")
+)
+_LIVE_COLUMNS = [NAMES.index(n) for n in LIVE]
+
+
+def live_features(steps: Matrix) -> tuple[Matrix, NDArray[np.float32]]:
+    """(rows, LIVE) and the level, of steps (rows, HISTORY) newest first, NaN where unknown."""
+    count = len(steps)
+    blocks = steps[:, STEPS:].reshape(count, FAR, STEPS // 2)
+    far = mean_known(blocks.reshape(count * FAR, STEPS // 2)).reshape(count, FAR)
+    nothing = np.full(count, np.nan, np.float32)
+    day_ago = np.full((count, 2), np.nan, np.float32)
+    rows, level = demand_features(steps[:, :STEPS], far, nothing, day_ago, 0)
+    return rows[:, _LIVE_COLUMNS], level
+
+
+def mean_known(values: Matrix) -> NDArray[np.float32]:
+    """Mean of each row's known values, NaN where there is none."""
+    known = np.isfinite(values)
+    total = np.where(known, values, np.float32(0)).sum(axis=1)
+    count = known.sum(axis=1)
+    mean = total / np.maximum(count, 1)
+    return np.where(count > 0, mean, np.float32(np.nan)).astype(np.float32)
+
+
 def level_of(recent: Matrix, far: Matrix) -> NDArray[np.float32]:
     """The slow level everything is divided by; (rows,), above zero."""
     both = np.concatenate([recent, far], axis=1)

@@ -154,13 +154,13 @@ class Ledger:
         elif counts:  # what carries on an action was counted with it
             self._book.charges.append(_charge_of(action, now, snapshot))
         for write in action.writes:
+            before = self._book.rests.get(field_of(write))
+            # First, because whether somebody undid us is seen from the inverse that is taken over.
+            self._remember(write, now, restoring=bool(action.restores))
             if restored is None:
                 self._book.sending[write.intent] = Sending(
-                    write=write,
-                    before=self._book.rests.get(field_of(write)),
-                    displaced=self._supersede(write),
+                    write=write, before=before, displaced=self._supersede(write)
                 )
-            self._remember(write, now, restoring=bool(action.restores))
         if action.inverse and action.expires_seconds is not None:
             self._book.active[action.id] = Active(
                 action=action.id,
@@ -293,15 +293,22 @@ class Ledger:
             if rest.at > horizon
         }
 
-    def adopt(self, action: Action, charge: Charge, *, in_force: bool) -> bool:
-        """Take over what another leader did; False where this ledger knows of it already."""
+    def adopt(self, action: Action, charge: Charge, *, in_force: bool, now: int) -> bool:
+        """Take over what another leader did, as far as it matters still; False where it does not,
+        or where this ledger knows of it already. What expired is left to the janitor: the loop
+        that did it may have taken it back, and forgotten it, long ago."""
         known = {c.action for c in self._book.charges} | set(self._book.active)
-        if action.id in known or action.restores:
+        lasts = in_force and action.expires_seconds is not None and action.expires_seconds > now
+        counts = charge.at > now - self._settings.window_seconds
+        if action.id in known or action.restores or not (lasts or counts):
             return False
-        self._book.charges.append(charge)
+        if counts:
+            self._book.charges.append(charge)
         for write in action.writes:
-            self._remember(write, charge.at, restoring=False)
-        if in_force and action.inverse and action.expires_seconds is not None:
+            rest = self._book.rests.get(field_of(write))
+            if rest is None or rest.at <= charge.at:  # what came later is the field's last change
+                self._remember(write, charge.at, restoring=False)
+        if lasts and action.inverse and action.expires_seconds is not None:
             self._book.active[action.id] = Active(
                 action=action.id,
                 agent=action.agent,

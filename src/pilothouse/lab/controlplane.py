@@ -133,8 +133,8 @@ def apiserver(site: Site) -> Component:
     )
 
 
-def controller_manager(site: Site, *, patient: bool) -> Component:
-    """``patient`` waits as long as Kubernetes does by default before it calls a node lost."""
+def controller_manager(site: Site, *, patience: int) -> Component:
+    """``patience``: after so many seconds without a heartbeat a node is called lost."""
     return Component(
         name="kube-controller-manager",
         command=(
@@ -153,8 +153,8 @@ def controller_manager(site: Site, *, patient: bool) -> Component:
                 root_ca_file=site.pki("ca.crt"),
                 cluster_signing_cert_file=site.pki("ca.crt"),
                 cluster_signing_key_file=site.pki("ca.key"),
-                # Short, so that a lost node and what an autoscaler does show within a test.
-                node_monitor_grace_period="50s" if patient else "20s",
+                node_monitor_grace_period=f"{patience}s",
+                # Short, so that what an autoscaler does shows within a test.
                 horizontal_pod_autoscaler_sync_period="5s",
                 kube_api_qps=200,  # the default of 20 makes ten thousand pods a matter of minutes
                 kube_api_burst=400,

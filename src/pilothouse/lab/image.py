@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 WORKLOAD_IMAGE = "docker.io/pilothouse/workload:lab"
@@ -19,13 +20,24 @@ PAUSE_IMAGE = "docker.io/pilothouse/pause:lab"
 
 def write_image(binary: Path, target: Path, *, name: str, entrypoint: list[str]) -> None:
     """Write an archive holding one image whose only file is ``/workload``."""
-    layer = _layer(binary)
+    pack(_layer(binary), target, name=name, entrypoint=entrypoint)
+
+
+def pack(
+    layer: bytes, target: Path, *, name: str, entrypoint: list[str], environment: Sequence[str] = ()
+) -> None:
+    """Write an archive holding one image of one layer, a tar file."""
     digest = hashlib.sha256(layer).hexdigest()
     configuration = json.dumps(
         {
             "architecture": "amd64",
             "os": "linux",
-            "config": {"Entrypoint": entrypoint, "User": "65532:65532", "WorkingDir": "/"},
+            "config": {
+                "Entrypoint": entrypoint,
+                "Env": list(environment),
+                "User": "65532:65532",
+                "WorkingDir": "/",
+            },
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
             "history": [{"created": "1970-01-01T00:00:00Z", "comment": "pilothouse lab"}],
         }

@@ -66,6 +66,7 @@ PORTS = (
 )
 FIRST_PORT = 16440
 CROWD = 100  # from so many fake nodes on, one process renews their leases none too fast
+LOST_SECONDS = 20  # shorter than Kubernetes' own 50, so that a lost node shows within a test
 START_SECONDS = 90.0
 READY_SECONDS = 120.0
 
@@ -198,7 +199,7 @@ class Lab:
         say("network, cgroups and certificates")
         self._prepare(workers)
         say("etcd and API server")
-        self._control_plane(site, crowded=planned.fake_nodes > CROWD)
+        self._control_plane(site, fake_nodes=planned.fake_nodes)
         if wish.scheduler == "stock":
             self.start(controlplane.scheduler(site))
         else:
@@ -238,12 +239,14 @@ class Lab:
             network.bridge(self.ledger, one.bridge, f"{one.address}/24")
         controlplane.issue(self.layout, list(workers))
 
-    def _control_plane(self, site: Site, *, crowded: bool) -> None:
+    def _control_plane(self, site: Site, *, fake_nodes: int) -> None:
         self.start(controlplane.etcd(site))
         self._wait_port("etcd", "127.0.0.1", site.ports["etcd"])
         self.start(controlplane.apiserver(site))
         self._wait_for("kube-apiserver", START_SECONDS, self._api_ready)
-        self.start(controlplane.controller_manager(site, patient=crowded))
+        crowded = fake_nodes > CROWD
+        patience = 10 + fake.lease_seconds(fake_nodes) if crowded else LOST_SECONDS
+        self.start(controlplane.controller_manager(site, patience=patience))
         self.apply((controlplane.MANIFESTS / "roles.yaml").read_text())
 
     def _learned_scheduler(
@@ -293,8 +296,8 @@ class Lab:
 
     def _monitoring(self, site: Site, workers: Sequence[Worker], planned: Planned) -> None:
         if planned.fake_nodes:
-            self.start(fake.kwok(site))
-        self.start(monitoring.metrics_server(site))
+            self.start(fake.kwok(site, count=planned.fake_nodes))
+        self.start(monitoring.metrics_server(site, fake_nodes=planned.fake_nodes))
         text = (controlplane.MANIFESTS / "metrics-api.yaml").read_text()
         self.apply(text.replace("METRICS_SERVER_PORT", str(site.ports["metrics-server"])))
         self.start(monitoring.kube_state_metrics(site))
@@ -497,9 +500,13 @@ class Lab:
             return len(nodes) == wanted and all(node["ready"] for node in nodes)
 
         seconds = READY_SECONDS + planned.fake_nodes / 10
-        self._wait_for("kubelet-worker-1" if planned.workers else "kwok", seconds, all_ready)
+        name = "kubelet-worker-1" if planned.workers else "kwok"
+        pause = 0.2 + planned.fake_nodes / 1000  # a long list is work for the machine, too
+        self._wait_for(name, seconds, all_ready, pause=pause)
 
-    def _wait_for(self, name: str, seconds: float, done: Callable[[], bool]) -> None:
+    def _wait_for(
+        self, name: str, seconds: float, done: Callable[[], bool], *, pause: float = 0.2
+    ) -> None:
         """Until something holds; a component that died meanwhile ends the wait at once."""
         deadline = time.monotonic() + seconds
         while not done():
@@ -510,7 +517,7 @@ class Lab:
                 raise LabFailed(
                     f"{name} was not ready after {seconds:.0f} s: {self._last_words(name)}"
                 )
-            time.sleep(0.2)
+            time.sleep(pause)
 
     def _last_words(self, name: str) -> str:
         try:

@@ -23,7 +23,9 @@ from pilothouse.lab.layout import (
 SCRAPE = "5s"  # short, so that a test need not wait for two scrapes of fifteen
 
 
-def metrics_server(site: Site) -> Component:
+def metrics_server(site: Site, *, fake_nodes: int) -> Component:
+    # One process answers for all fake kubelets and works out their pods' usage at every question.
+    resolution = max(10, fake_nodes // 160)
     return Component(
         name="metrics-server",
         command=(
@@ -41,7 +43,7 @@ def metrics_server(site: Site) -> Component:
                 kubelet_client_key=site.pki("metrics-server.key"),
                 kubelet_use_node_status_port="true",
                 kubelet_preferred_address_types="InternalIP",
-                metric_resolution="10s",
+                metric_resolution=f"{resolution}s",
                 kubelet_request_timeout="5s",  # it exits when this equals the resolution
             ),
         ),

@@ -54,6 +54,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     reward: dict[str, Any] = {}
     seed: int = 0
     revision: str = ""
+    command: str = ""  # what makes the same weights again
+    made_with: dict[str, str] = {}  # versions that the bytes depend on
     weights_sha256: str = ""
     trained_on_nodes_max: int = 0
     measured: dict[str, Any] = {}

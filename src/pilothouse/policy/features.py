@@ -40,8 +40,18 @@ POD_FEATURES = (
     "has_hard",
 )
 FEATURES = NODE_FEATURES + POD_FEATURES
-SCALING = {"latency_ms": 100.0, "soft_limit_ms": 100.0, "hard_limit_ms": 100.0}
-"""Divisors that bring milliseconds near one; all other features are shares or flags already."""
+SCALING = {
+    "latency_ms": 100.0,
+    "soft_limit_ms": 100.0,
+    "hard_limit_ms": 100.0,
+    "latency_over_soft": 0.1,
+    "latency_over_hard": 0.1,
+}
+"""Divisors that bring milliseconds near one, and stretch what lies around a latency limit.
+
+A limit is a cliff: one millisecond decides. With thousands of nodes some are always right at it,
+and a network tells them apart only if that millisecond is not lost among shares near one.
+"""
 
 MOST_MS = 10_000.0  # a measurement or limit beyond ten seconds says no more than ten seconds
 MOST_SHARE = 2.0  # overcommitted is overcommitted

@@ -46,51 +46,59 @@ class Flip:
 def contributions(
     network: Network, features: Floats, pooled: Floats, candidates: Flags
 ) -> dict[str, NDArray[np.float32]]:
-    """Each objective's share of every node's Q value (nodes,), against the average candidate."""
+    """Each objective's share of every node's Q (..., nodes), against the average candidate."""
     q = network.judge(network.encode(features), pooled)
-    average = features[candidates].mean(axis=0) if candidates.any() else features.mean(axis=0)
+    counted = np.where(candidates.any(axis=-1, keepdims=True), candidates, True)[..., np.newaxis]
+    average = (features * counted).sum(axis=-2, keepdims=True) / counted.sum(axis=-2, keepdims=True)
     found = {}
     for objective, names in OBJECTIVES.items():
         columns = [_AT[name] for name in names]
         plain = features.copy()
-        plain[:, columns] = average[columns]
+        plain[..., columns] = average[..., columns]
         found[objective] = q - network.judge(network.encode(plain), pooled)
     return found
 
 
 def flip(network: Network, row: Floats, pooled: Floats, rival_q: float) -> Flip | None:
     """What one feature of a node had to be for it to lose against (or win over) its rival."""
-    wins = bool(network.judge(network.encode(row[np.newaxis]), pooled)[0] > rival_q)
-    nearest: Flip | None = None
-    least = np.inf
+    return flips(network, row[np.newaxis], pooled[np.newaxis], np.asarray([rival_q], np.float32))[0]
+
+
+def flips(network: Network, rows: Floats, pooled: Floats, rival_q: Floats) -> list[Flip | None]:
+    """The same for many nodes (rows, features), each with a pool and a rival of its own."""
+    wins = network.judge(network.encode(rows[:, np.newaxis]), pooled) > rival_q[:, np.newaxis]
+    nearest: list[Flip | None] = [None] * len(rows)
+    least = np.full(len(rows), np.inf)
     for name, values, span in (
         ("latency_ms", _LATENCIES_MS, 100.0),
         ("cpu_requested_share", _SHARES, 1.0),
     ):
-        if name == "latency_ms" and not row[_AT["latency_known"]]:
-            continue
-        variants = _variants(row, name, values)
-        q = network.judge(network.encode(variants), pooled)
-        other = (q > rival_q) != wins
-        distance = np.where(other, np.abs(values - row[_AT[name]]) / span, np.inf)
-        best = int(np.argmin(distance))
-        if distance[best] < least:
-            least = distance[best]
-            nearest = Flip(feature=name, now=float(row[_AT[name]]), then=float(values[best]))
+        now = rows[:, _AT[name]]
+        q = network.judge(network.encode(_variants(rows, name, values)), pooled)
+        other = (q > rival_q[:, np.newaxis]) != wins
+        if name == "latency_ms":
+            other &= rows[:, [_AT["latency_known"]]] != 0
+        distance = np.where(other, np.abs(values - now[:, np.newaxis]) / span, np.inf)
+        best = distance.argmin(axis=-1)
+        for at in np.flatnonzero(distance.min(axis=-1) < least):
+            least[at] = distance[at, best[at]]
+            nearest[at] = Flip(feature=name, now=float(now[at]), then=float(values[best[at]]))
     return nearest
 
 
-def _variants(row: Floats, name: str, values: NDArray[np.float64]) -> Floats:
-    """The node with other values of one feature, and with what follows from it."""
-    made = np.repeat(row[np.newaxis].astype(np.float64), len(values), axis=0)
+def _variants(rows: Floats, name: str, values: NDArray[np.float64]) -> Floats:
+    """The nodes with other values of one feature, and with what follows from it."""
+    made = np.repeat(rows[:, np.newaxis].astype(np.float64), len(values), axis=1)
     if name == "latency_ms":
-        made[:, _AT[name]] = np.minimum(values, MOST_MS)
+        made[..., _AT[name]] = np.minimum(values, MOST_MS)
         for limit in ("soft", "hard"):
-            given = row[_AT[f"{limit}_limit_ms"]]
-            if row[_AT[f"has_{limit}"]] and given > 0:
-                made[:, _AT[f"latency_over_{limit}"]] = np.clip((values - given) / given, -1, 1)
+            given = rows[:, [_AT[f"{limit}_limit_ms"]]].astype(np.float64)
+            limited = (rows[:, [_AT[f"has_{limit}"]]] != 0) & (given > 0)
+            over = np.clip((values - given) / np.where(limited, given, 1), -1, 1)
+            column = made[..., _AT[f"latency_over_{limit}"]]
+            made[..., _AT[f"latency_over_{limit}"]] = np.where(limited, over, column)
     else:
-        ask = row[_AT["cpu_after_share"]] - row[_AT["cpu_requested_share"]]
-        made[:, _AT["cpu_requested_share"]] = values
-        made[:, _AT["cpu_after_share"]] = values + ask
+        ask = rows[:, [_AT["cpu_after_share"]]] - rows[:, [_AT["cpu_requested_share"]]]
+        made[..., _AT["cpu_requested_share"]] = values
+        made[..., _AT["cpu_after_share"]] = values + ask
     return made.astype(np.float32)

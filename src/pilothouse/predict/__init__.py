@@ -16,6 +16,8 @@ from pilothouse.domain import Forecast, Snapshot
 from pilothouse.predict.baseline import EwmaTrend
 from pilothouse.settings import ForecastSettings, SafetySettings, Settings
 
+TRANSPARENT = EwmaTrend.name.partition("/")[0]
+
 
 class Forecaster(Protocol):
     """Says what the next hour looks like, and abstains where it cannot know."""
@@ -27,13 +29,21 @@ class Forecaster(Protocol):
 
 def forecaster_of(settings: ForecastSettings) -> Forecaster:
     """The forecaster the settings name: the transparent one, the shipped one, or a file."""
-    name = settings.forecaster
-    if name == EwmaTrend.name.partition("/")[0]:
+    under = _of_risk(settings)
+    if settings.demand == TRANSPARENT:
+        return under
+    from pilothouse.predict.demand import WithDemand, load_demand
+
+    return WithDemand(under, load_demand(_trained(settings.demand)))
+
+
+def _of_risk(settings: ForecastSettings) -> Forecaster:
+    if settings.forecaster == TRANSPARENT:
         return EwmaTrend(settings)
     from pilothouse.predict.learned import Learned, load_artifact
 
-    path = None if name == "learned" else _trained(name)
-    return Learned(load_artifact(path), settings)
+    name = settings.forecaster
+    return Learned(load_artifact(None if name == "learned" else _trained(name)), settings)
 
 
 def with_thresholds(settings: Settings) -> Settings:

@@ -54,6 +54,9 @@ CRASH_RISK = (
 )
 CRASH_HALF_LIFE_SECONDS = 300  # a counter that never fades would keep an old crash a risk for ever
 AT_RISK_PERMILLE = 500
+# A heartbeat that grew later by nearly all the time since then did not come meanwhile.
+SILENT_SHARE = 0.8
+SILENT_SECONDS = 3
 UPPER_SIGMAS = 1.645  # 95th percentile of a normal error
 DAMPING_SECONDS = 300  # trends do not go on for ever: a slope counts fully for about five minutes
 MOST_GROWTH = 0.6  # of the level within any horizon: a burst is not the start of a doubling
@@ -144,6 +147,9 @@ class _Nodes(_Rows):
         super().__init__()
         self.errors, self.lag, self.memory = Trend.empty(), Trend.empty(), Trend.empty()
         self.last_ready: Floats = np.zeros(0)
+        self.last_lag: Floats = np.zeros(0)
+        self.heard_at: Floats = np.zeros(0)  # the last look at which the lag had not grown
+        self.heard_lag: Floats = np.zeros(0)
 
     def look_ahead(
         self, snapshot: Snapshot, elapsed: int, s: ForecastSettings
@@ -163,19 +169,44 @@ class _Nodes(_Rows):
         off = (nodes.power == Power.ASLEEP) | (nodes.power == Power.BOOTING)
         unready = ~ready & ~off
         unknown = (self.age(now) < s.warmup_seconds) | (nodes.age_seconds > s.stale_seconds) | off
-        risk = self._risk(snapshot, s, unready, now)
+        silence = self._silence(nodes.heartbeat_lag_ms.astype(np.float64), match, now, s)
+        risk = self._risk(snapshot, s, unready, now, silence)
         # That a node is not ready is a fact of the control plane; no metric is needed for it.
         abstains = (unknown & ~unready).astype(np.int32)
         risk = _with_abstentions(risk, abstains)
         demand = _demand(nodes.uid, self.trend, (unknown | unready).astype(np.int32))
         return risk, demand
 
+    def _silence(self, lag: Floats, match: Match, now: int, s: ForecastSettings) -> Floats:
+        """(nodes,) how long nobody has answered for, in alarms; 0 where heartbeats still come.
+
+        Silence is a fact and needs no smoothing: every second of it is a second closer to the
+        moment at which Kubernetes gives the node up. Where most nodes are silent it is not they
+        who are ill, but whoever keeps their heartbeats.
+        """
+        grows = match.found & (lag > match.carry(self.last_lag, lag))
+        self.heard_at = np.where(grows, match.carry(self.heard_at, float(now)), float(now))
+        self.heard_lag = np.where(grows, match.carry(self.heard_lag, lag), lag)
+        self.last_lag = lag
+        waited = now - self.heard_at
+        # Looks are timed in whole seconds, so one of them may be the clock's.
+        late = lag - self.heard_lag >= 1000 * SILENT_SHARE * (waited - 1)
+        silent = late & (waited >= SILENT_SECONDS) & (lag >= s.heartbeat_lag_alarm_ms)
+        if 2 * np.count_nonzero(silent) >= len(lag):
+            return np.zeros(len(lag))
+        return np.where(silent, lag / s.heartbeat_lag_alarm_ms, 0.0)
+
     def _risk(
-        self, snapshot: Snapshot, s: ForecastSettings, unready: NDArray[np.bool_], now: int
+        self,
+        snapshot: Snapshot,
+        s: ForecastSettings,
+        unready: NDArray[np.bool_],
+        now: int,
+        silence: Floats,
     ) -> RiskTable:
         nodes = snapshot.nodes
         errors = _strength(self.errors, float(s.errors_per_minute_alarm))
-        lag = _strength(self.lag, float(s.heartbeat_lag_alarm_ms))
+        lag = np.maximum(_strength(self.lag, float(s.heartbeat_lag_alarm_ms)), silence)
         # Two precursors that agree say more than the worse of them alone.
         both = np.maximum(errors, lag) * 0.75 + np.minimum(errors, lag) * 0.5
         precursor = np.stack([np.interp(both, STRENGTH, row) for row in STRENGTH_RISK], axis=1)

@@ -9,8 +9,6 @@ ready) and demand come from the baseline too.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -29,17 +27,17 @@ from pilothouse.domain import (
     Snapshot,
     horizon_column,
 )
-from pilothouse.errors import ArtifactBroken, MissingFile
+from pilothouse.errors import ArtifactBroken
 from pilothouse.features.core import CORE
 from pilothouse.features.familiarity import Familiarity, Range, summary
 from pilothouse.features.live import NODE, LiveHistory
 from pilothouse.predict.baseline import AT_RISK_PERMILLE, EwmaTrend, workload_risk
 from pilothouse.predict.calibration import Calibration
 from pilothouse.predict.drift import Bins, Drift
+from pilothouse.predict.sealed import read, seal, unseal
 from pilothouse.predict.trees import Ensemble
 from pilothouse.settings import ForecastSettings, SafetySettings
 
-SCHEMA = 1
 SHIPPED = "harbor.json"
 EXPLAINED_PERMILLE = 50  # rows below this risk, or half of where we act, are nobody's proposal
 MOST_EXPLAINED = 12
@@ -100,36 +98,25 @@ class RiskArtifact:
     card: dict[str, Any]
 
     def dump(self) -> bytes:
-        body = {
-            "name": self.name,
-            "pods": self.pods.to_dict(),
-            "nodes": self.nodes.to_dict() if self.nodes else None,
-            "familiarity": self.familiarity.to_dict() if self.familiarity else None,
-            "window_seconds": self.window_seconds,
-            "thresholds": self.thresholds,
-            "card": self.card,
-        }
-        text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        return f'{{"schema":{SCHEMA},"sha256":"{digest}","forecaster":{text}}}\n'.encode()
+        return seal(
+            {
+                "name": self.name,
+                "pods": self.pods.to_dict(),
+                "nodes": self.nodes.to_dict() if self.nodes else None,
+                "familiarity": self.familiarity.to_dict() if self.familiarity else None,
+                "window_seconds": self.window_seconds,
+                "thresholds": self.thresholds,
+                "card": self.card,
+            }
+        )
 
     @classmethod
     def parse(cls, data: bytes, source: str) -> RiskArtifact:
-        try:
-            document = json.loads(data)
-            schema, digest, body = document["schema"], document["sha256"], document["forecaster"]
-        except (ValueError, KeyError, TypeError) as error:
+        body = unseal(data, source, "risk")
+        if "pods" not in body:
             raise ArtifactBroken(
-                f"{source} is not a forecaster, or was cut off ({type(error).__name__}). "
-                "Train it again with: pilothouse train risk"
-            ) from error
-        if schema != SCHEMA:
-            raise ArtifactBroken(
-                f"{source} follows schema {schema}, but this build knows {SCHEMA}. Train it again."
+                f"{source} forecasts no risk. Name it with --demand if it forecasts demand."
             )
-        text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-        if hashlib.sha256(text.encode()).hexdigest() != digest:
-            raise ArtifactBroken(f"{source} was altered since it was trained. Train it again.")
         pods = RiskPart.from_dict(body["pods"])
         nodes = RiskPart.from_dict(body["nodes"]) if body["nodes"] else None
         for part, known in ((pods, CORE), (nodes, NODE)):
@@ -155,14 +142,7 @@ def load_artifact(path: Path | None = None) -> RiskArtifact:
     if path is None:
         shipped = resources.files("pilothouse.predict") / "shipped" / SHIPPED
         return RiskArtifact.parse(shipped.read_bytes(), SHIPPED)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise MissingFile(
-            f"Cannot read the forecaster {path}: {error.strerror}. "
-            "Train one with: pilothouse train risk"
-        ) from error
-    return RiskArtifact.parse(data, str(path))
+    return RiskArtifact.parse(read(path, "risk"), str(path))
 
 
 class Learned:

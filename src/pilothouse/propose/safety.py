@@ -28,7 +28,7 @@ from pilothouse.domain import (
 )
 from pilothouse.features.demand import capacity_millicores
 from pilothouse.features.population import Population, Rows
-from pilothouse.propose.voice import Voice, share
+from pilothouse.propose.voice import Voice, moved_by, share
 from pilothouse.settings import Settings
 
 HORIZON_SECONDS = 900
@@ -126,7 +126,7 @@ class _Case:
         self, kind: ActionKind, row: int, risk: int, needs: float, priority: int
     ) -> Proposal:
         table, target = self.forecast.node_risk, self.snapshot.node_ref(row)
-        moved = self._moved_by("nodes", int(table.uid[row]))
+        moved = moved_by(self.forecast, "nodes", int(table.uid[row]))
         leaks = table.driver[row] == Driver.MEMORY_GROWTH
         why = (_strongest(moved) if leaks else "") or self._node_story(row)
         fails = "is failing" if table.driver[row] == Driver.UNREADY else "fails within 15 min"
@@ -151,17 +151,6 @@ class _Case:
             ),
             payload=payload,
             otherwise=self._next_best(kind, target.short, needs),
-        )
-
-    def _moved_by(self, scope: str, uid: int) -> tuple[Evidence, ...]:
-        """What a learned forecaster says moved this risk; nothing of a transparent one."""
-        return tuple(
-            Evidence(
-                f"{told.feature} {told.value_thousandths / 1000:g} adds",
-                told.adds_thousandths / 1000,
-                "log-odds",
-            )
-            for told in self.forecast.attributed(scope, uid)
         )
 
     def _says(self, moved: tuple[Evidence, ...]) -> str:
@@ -236,7 +225,11 @@ class _Case:
         least = f"{needs:.{digits}f}"
         worst = self._riskiest_pod_of(row)
         avoid = "" if worst is None else self._host_of(worst)
-        moved = () if worst is None else self._moved_by("pods", int(self.snapshot.pods.uid[worst]))
+        moved = (
+            ()
+            if worst is None
+            else moved_by(self.forecast, "pods", int(self.snapshot.pods.uid[worst]))
+        )
         why = _DRIVERS[Driver(int(table.driver[row]))].format(int(table.driver_value[row]))
         why = _strongest(moved) or why
         return self.voice.wants(
@@ -332,17 +325,20 @@ class _Case:
         target, workloads = self.snapshot.workload_ref(row), self.snapshot.workloads
         needs = self.settings.demand_share
         broken = ", objective broken now" if workloads.in_violation[row] else ""
+        moved = moved_by(self.forecast, "demand of workloads", int(workloads.uid[row]))
+        says = f", says {self.forecast.demand_by}" if moved else ""
         return self.voice.wants(
             ActionKind.REPLICATE,
             target,
             score=min(0.5 + 0.4 * (wanted / has - needs), 0.99) + 0.005 * bool(broken),
             priority=2 if broken else 3,
             reason=f"{target.short} will want {wanted} m CPU (p95, 15 min) of {has} m, "
-            f"{wanted / has:.2f} of what it has (needs {needs:.2f}){broken}",
+            f"{wanted / has:.2f} of what it has (needs {needs:.2f}){says}{broken}",
             evidence=(
                 Evidence("p95 demand over capacity", round(wanted / has, 3), "", needs),
                 Evidence("p95 demand 15 min", float(wanted), "m"),
                 Evidence("p95 latency", float(workloads.latency_ms[row]), "ms"),
+                *moved,
             ),
             otherwise=f"below {needs:.2f} the choice would have been: nothing for {target.short}",
         )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pilothouse.domain import ActionKind, Evidence, Proposal, Ref
+from pilothouse.domain import ActionKind, Evidence, Forecast, Proposal, Ref
 from pilothouse.domain.proposal import Scalar
 
 EXPIRY_SECONDS = 30  # two cycles: a wish that nobody granted by then was about another cluster
@@ -57,3 +57,16 @@ class Voice:
 def share(permille: float) -> str:
     """0.78 for 780 per mille."""
     return f"{permille / 1000:.2f}"
+
+
+def moved_by(forecast: Forecast, scope: str, uid: int) -> tuple[Evidence, ...]:
+    """What a learned forecaster says moved this row's number; nothing of a transparent one."""
+    unit = "of its level" if scope.startswith("demand") else "log-odds"
+    return tuple(
+        Evidence(
+            f"{told.feature} {told.value_thousandths / 1000:g} adds",
+            told.adds_thousandths / 1000,
+            unit,
+        )
+        for told in forecast.attributed(scope, uid)
+    )

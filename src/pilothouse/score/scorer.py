@@ -3,12 +3,14 @@
 
 In the simulator the effect of an action is the difference to a *fork*: the same cluster, with the
 same arrivals and faults and every other action, but without this one. A fork is kept in step: the
-later writes of the real cluster are executed on it too. On a real cluster there is no fork; there
-the result is what was observed, and ``overlapped`` says when it cannot be told apart.
+later writes of the real cluster are executed on it too. On a real cluster there is no fork: there
+the window after the action is held against as long a time before it. That is what was observed and
+not what the action caused, and ``overlapped`` says when not even that can be told apart.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
@@ -46,6 +48,7 @@ class _Window:
     start: Toll
     due_seconds: int
     overlapped: bool = False
+    usual: Toll | None = None  # of as long a time, going by what was before; where there is no fork
 
 
 class Scorer:
@@ -54,6 +57,7 @@ class Scorer:
     def __init__(self, settings: ScoreSettings) -> None:
         self._settings = settings
         self._windows: list[_Window] = []
+        self._past: deque[tuple[int, Toll]] = deque()  # cluster clock and toll, up to one window
 
     @property
     def awaiting(self) -> list[Action]:
@@ -75,6 +79,7 @@ class Scorer:
         executed = [(a, w) for a, w, r in done if r.status is Status.DONE]
         actions = list({a.id: a for a, _ in executed if not a.restores}.values())
         now = cluster.clock_seconds
+        earlier = [window.action for window in self._windows if window.fork is None]
         for window in self._windows:
             _replay(window.fork, executed, now)
             window.overlapped |= any(_overlaps(window.action, action) for action in actions)
@@ -89,7 +94,11 @@ class Scorer:
                     fork=fork,
                     start=start,
                     due_seconds=now + self._settings.settle_seconds,
-                    overlapped=any(_overlaps(action, o) for o in actions if o.id != action.id),
+                    # A fork has the earlier actions too; what is only observed has their tails.
+                    overlapped=any(
+                        _overlaps(action, o) for o in (*actions, *earlier) if o.id != action.id
+                    ),
+                    usual=None if fork is not None else self._usual(start, now),
                 )
             )
             _replay(fork, [(a, w) for a, w in executed if a.id != action.id], now)
@@ -100,9 +109,23 @@ class Scorer:
         due = now + self._settings.settle_seconds
         self._windows += [_Window(action, None, toll, due, overlapped=True) for action in actions]
 
+    def _usual(self, start: Toll, now: int) -> Toll | None:
+        """What a window costs, going by the time before; None while nothing is known of it."""
+        since, then = self._past[0] if self._past else (now, start)
+        if now <= since:
+            return None
+        return start.minus(then).times(self._settings.settle_seconds / (now - since))
+
+    def _remember(self, cluster: Forkable, now: int) -> None:
+        self._past.append((now, cluster.toll()))
+        while len(self._past) > 1 and self._past[1][0] <= now - self._settings.settle_seconds:
+            self._past.popleft()
+
     def due(self, cluster: Forkable) -> Iterator[Result]:
         """The results whose windows have ended by now."""
         now = cluster.clock_seconds
+        if not self._settings.forks:
+            self._remember(cluster, now)
         ended = [w for w in self._windows if w.due_seconds <= now]
         self._windows = [w for w in self._windows if w.due_seconds > now]
         if ended:
@@ -111,20 +134,22 @@ class Scorer:
                 yield self._result(window, toll.minus(window.start), now)
 
     def _result(self, window: _Window, spent: Toll, now: int) -> Result:
-        effect = None
+        effect, worth = None, None
         if window.fork is not None:
             window.fork.advance(now - window.fork.clock_seconds)
-            effect = spent.minus(window.fork.toll().minus(window.start))
+            effect = worth = spent.minus(window.fork.toll().minus(window.start))
             window.fork.close()
+        elif window.usual is not None:
+            worth = spent.minus(window.usual)
         return Result(
             action=window.action.id,
             settled_seconds=now,
             method="fork" if effect is not None else "observed",
             toll=spent,
             effect=effect,
-            reward=None if effect is None else reward(effect, self._settings.weights),
+            reward=None if worth is None else reward(worth, self._settings.weights),
             overlapped=window.overlapped,
-            sentence=_sentence(effect, spent, self._settings.settle_seconds),
+            sentence=_sentence(effect, spent, window.usual, self._settings.settle_seconds),
         )
 
 
@@ -152,11 +177,17 @@ def _overlaps(one: Action, other: Action) -> bool:
     return any(w.target in mine for w in other.writes) or other.target in mine
 
 
-def _sentence(effect: Toll | None, spent: Toll, settle: int) -> str:
+def _sentence(effect: Toll | None, spent: Toll, usual: Toll | None, settle: int) -> str:
     if effect is None:
+        before = "nothing is known of the time before"
+        if usual is not None:
+            before = (
+                f"{usual.failed_pod_seconds:.0f} and {usual.violation_seconds:.0f} s "
+                "by the time before"
+            )
         return (
             f"after {settle} s: {spent.failed_pod_seconds:.0f} failed-pod seconds, "
-            f"{spent.violation_seconds:.0f} s of violations (observed)"
+            f"{spent.violation_seconds:.0f} s of violations (observed; {before})"
         )
     return (
         f"after {settle} s: failed-pod seconds {effect.failed_pod_seconds:+.0f}, "

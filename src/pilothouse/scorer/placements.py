@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ import numpy as np
 from pilothouse import __version__
 from pilothouse.journal import Ingested, Journal, Run
 from pilothouse.policy import FEATURES, Policy
-from pilothouse.policy.reasons import contributions, flip
+from pilothouse.policy.network import Floats, Network
+from pilothouse.policy.reasons import Flip, contributions, flips
 from pilothouse.scorer.suggest import flip_sentence
 
 KIND = "placements"
@@ -51,7 +53,7 @@ class Placements:
         """Make a batch durable; its number in the journal comes back."""
         batch = dict(content)
         if batch.get("kind") == KIND and isinstance(batch.get("placements"), list):
-            batch[KIND] = [with_reasons(item, policy) for item in batch[KIND]]
+            batch[KIND] = with_reasons(batch[KIND], policy)
         with self._lock:
             self._remember(batch)
             self._count += 1
@@ -73,38 +75,76 @@ class Placements:
             self._journal.close()
 
 
-def with_reasons(item: Any, policy: Policy | None) -> Any:
-    """The record with contributions and the flip, when it was this policy that decided."""
-    if not isinstance(item, dict) or policy is None or item.get("policy") != policy.version:
-        return item
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Numbers:
+    """What one record was decided by."""
+
+    place: int  # in its batch
+    names: list[str]  # the chosen node first
+    features: Floats  # (names, features)
+    pooled: Floats
+
+
+def with_reasons(items: Sequence[Any], policy: Policy | None) -> list[Any]:
+    """The records with contributions and the flip, where it was this policy that decided.
+
+    Hundreds a second may come in while the cluster has better things to do, so records of as many
+    nodes are reasoned about together.
+    """
+    made = list(items)
+    if policy is None:
+        return made
+    alike: dict[int, list[_Numbers]] = {}
+    for place, item in enumerate(items):
+        numbers = _numbers(place, item, policy)
+        if numbers is not None:
+            alike.setdefault(len(numbers.names), []).append(numbers)
+    for group in alike.values():
+        for numbers, reasons in zip(group, _reasons(policy.network, group), strict=True):
+            made[numbers.place] = items[numbers.place] | {"reasons": reasons}
+    return made
+
+
+def _numbers(place: int, item: Any, policy: Policy) -> _Numbers | None:
+    if not isinstance(item, dict) or item.get("policy") != policy.version:
+        return None
     rows = _rows(item)
     pooled = _vector(_list(item.get("pooled_mean")) + _list(item.get("pooled_max")))
     width = policy.network.head[0].weight.shape[0] // 3
     if rows is None or pooled is None or pooled.shape != (2 * width,):
-        return item
-    names, features = rows
-    shares = contributions(policy.network, features, pooled, np.ones(len(features), np.bool_))
-    reasons: dict[str, Any] = {
-        "contributions": {
-            node: {objective: round(float(values[row]), 4) for objective, values in shares.items()}
-            for row, node in enumerate(names)
+        return None
+    return _Numbers(place=place, names=rows[0], features=rows[1], pooled=pooled)
+
+
+def _reasons(network: Network, group: Sequence[_Numbers]) -> Iterator[dict[str, Any]]:
+    """Reasons of records that name the same number of nodes."""
+    features = np.stack([one.features for one in group])  # (records, nodes, features)
+    pooled = np.stack([one.pooled for one in group])
+    shares = contributions(network, features, pooled, np.ones(features.shape[:2], np.bool_))
+    q = network.judge(network.encode(features), pooled)
+    rivals = 1 + q[:, 1:].argmax(axis=-1) if q.shape[1] > 1 else None
+    found: list[Flip | None] = [None] * len(group)
+    if rivals is not None:
+        found = flips(network, features[:, 0], pooled, q[np.arange(len(group)), rivals])
+    for at, one in enumerate(group):
+        reasons: dict[str, Any] = {
+            "contributions": {
+                node: {name: round(float(values[at, row]), 4) for name, values in shares.items()}
+                for row, node in enumerate(one.names)
+            }
         }
-    }
-    q = policy.network.judge(policy.network.encode(features), pooled)
-    if len(names) > 1:
-        rival = 1 + int(np.argmax(q[1:]))
-        found = flip(policy.network, features[0], pooled, float(q[rival]))
-        if q[0] > q[rival] and found is None:
-            reasons["flip"] = f"no latency or CPU share of {names[0]} alone would have changed it"
-        elif q[0] > q[rival] and found is not None:
-            consequence = f"{names[rival]} would have been chosen"
-            reasons["flip"] = flip_sentence(found, names[0], consequence)
-    return item | {"reasons": reasons}
+        if rivals is not None and q[at, 0] > q[at, rivals[at]]:
+            reasons["flip"] = _flip_text(found[at], one.names[0], one.names[rivals[at]])
+        yield reasons
 
 
-def _rows(
-    item: Mapping[str, Any],
-) -> tuple[list[str], np.ndarray[Any, np.dtype[np.float32]]] | None:
+def _flip_text(found: Flip | None, chosen: str, rival: str) -> str:
+    if found is None:
+        return f"no latency or CPU share of {chosen} alone would have changed it"
+    return flip_sentence(found, chosen, f"{rival} would have been chosen")
+
+
+def _rows(item: Mapping[str, Any]) -> tuple[list[str], Floats] | None:
     """The chosen node and the alternatives: names and features, the chosen one first."""
     chosen, others = item.get("chosen"), _list(item.get("alternatives"))
     listed = [one for one in [chosen, *others] if isinstance(one, dict)]
@@ -121,7 +161,7 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _vector(value: Any) -> np.ndarray[Any, np.dtype[np.float32]] | None:
+def _vector(value: Any) -> Floats | None:
     try:
         made = np.asarray(value, np.float32)
     except (TypeError, ValueError, OverflowError):

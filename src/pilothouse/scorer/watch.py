@@ -22,6 +22,7 @@ from pilothouse.scorer.metrics import Metrics
 CHORE_SECONDS = 1.0
 PROBE_SECONDS = 2.0
 PROBE_TIMEOUT_SECONDS = 3.0
+LONGEST_SILENCE_SECONDS = 30.0  # until a node that never answered is asked again
 MOST_PROBED_AT_ONCE = 64
 MOST_USERS = 16
 VIEW_SECONDS = 0.25  # one look serves all requests within so short a time
@@ -66,29 +67,54 @@ class _Measured(msgspec.Struct):
     spread_ms: float = 0.0
 
 
-async def ask_probes(board: Board, users: Sequence[str], port: int) -> None:
-    """Every node's probe, once, for every user; what does not answer leaves no measurement."""
-    limit = asyncio.Semaphore(MOST_PROBED_AT_ONCE)
-    async with httpx2.AsyncClient(timeout=PROBE_TIMEOUT_SECONDS, trust_env=False) as client:
+class Probes:
+    """The nodes' probes: each is asked for every user, those that answer more often."""
 
-        async def ask(machine: Machine, user: str) -> None:
-            address = f"[{machine.address}]" if ":" in machine.address else machine.address
-            async with limit:
-                try:
-                    answer = await client.get(
-                        f"http://{address}:{port}/v1/latency", params={"user": user} if user else {}
-                    )
-                    found = msgspec.json.decode(answer.content, type=_Measured)
-                except (httpx2.HTTPError, msgspec.MsgspecError):
-                    return  # the age of the measurement before says it
-            if answer.status_code == 200 and found.latency_ms is not None:
+    def __init__(self, board: Board, port: int) -> None:
+        self._board, self._port = board, port
+        self._client = httpx2.AsyncClient(timeout=PROBE_TIMEOUT_SECONDS, trust_env=False)
+        self._limit = asyncio.Semaphore(MOST_PROBED_AT_ONCE)
+        # Node to when it may be asked again and how long the pause was: not every node has a probe.
+        self._silent: dict[str, tuple[float, float]] = {}
+
+    async def ask(self, users: Sequence[str]) -> None:
+        """Whoever is due, once; what does not answer leaves no measurement."""
+        machines = [m for m in self._board.machines() if m.address]
+        known = {machine.name for machine in machines}
+        self._silent = {node: when for node, when in self._silent.items() if node in known}
+        now = self._board.clock()
+        due = [m for m in machines if self._silent.get(m.name, (now, 0.0))[0] <= now]
+        await asyncio.gather(*(self._ask_one(machine, users) for machine in due))
+
+    async def _ask_one(self, machine: Machine, users: Sequence[str]) -> None:
+        answers = await asyncio.gather(*(self._measured(machine, user) for user in users))
+        for user, found in zip(users, answers, strict=True):
+            if found is not None and found.latency_ms is not None:
                 made = Latency(
-                    milliseconds=found.latency_ms, spread_ms=found.spread_ms, at=board.clock()
+                    milliseconds=found.latency_ms, spread_ms=found.spread_ms, at=self._board.clock()
                 )
-                board.measured(user, machine.name, made)
+                self._board.measured(user, machine.name, made)
+        if any(found is not None for found in answers):
+            self._silent.pop(machine.name, None)
+            return
+        _, before = self._silent.get(machine.name, (0.0, PROBE_SECONDS / 2))
+        pause = min(2 * before, LONGEST_SILENCE_SECONDS)
+        self._silent[machine.name] = (self._board.clock() + pause, pause)
 
-        near = [m for m in board.machines() if m.address]
-        await asyncio.gather(*(ask(machine, user) for machine in near for user in users))
+    async def _measured(self, machine: Machine, user: str) -> _Measured | None:
+        """A probe's answer; None when there is no probe, or nothing that could be one."""
+        address = f"[{machine.address}]" if ":" in machine.address else machine.address
+        url = f"http://{address}:{self._port}/v1/latency"
+        try:
+            async with self._limit:
+                answer = await self._client.get(url, params={"user": user} if user else {})
+            found = msgspec.json.decode(answer.content, type=_Measured)
+        except (httpx2.HTTPError, msgspec.MsgspecError):
+            return None  # the age of the measurement before says it
+        return found if answer.status_code == 200 else _Measured()
+
+    async def close(self) -> None:
+        await self._client.aclose()
 
 
 class Chores:
@@ -147,6 +173,10 @@ class Chores:
 
     async def _probe(self) -> None:
         assert self._watching is not None
-        while True:
-            await ask_probes(self._parts.board, self._watching.users(), self._probe_port)
-            await asyncio.sleep(PROBE_SECONDS)
+        probes = Probes(self._parts.board, self._probe_port)
+        try:
+            while True:
+                await probes.ask(self._watching.users())
+                await asyncio.sleep(PROBE_SECONDS)
+        finally:
+            await probes.close()

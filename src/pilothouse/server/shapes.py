@@ -118,7 +118,9 @@ class ResultView(Shape, frozen=True, kw_only=True):
 
     action: Annotated[str, _says("Id of the action.")]
     settled_seconds: Annotated[int, _says("Cluster clock at the end of the window.")]
-    method: Annotated[str, _says("fork: against the same cluster without it; observed: after.")]
+    method: Annotated[
+        str, _says("fork: against the same cluster without it; observed: the time before.")
+    ]
     sentence: Annotated[str, _says("The result as a person reads it.")]
     overlapped: Annotated[bool, _says("Another action touched the same objects meanwhile.")]
     effect: Annotated[EffectView | None, _says("Difference the action made; null: unknown.")]

@@ -62,6 +62,9 @@ class ForecastSettings:
     forecaster: str = "ewma-trend"
     """``ewma-trend`` is transparent and knows nothing; ``learned`` ships with the package, trained
     on the simulator; any other name is a forecaster you trained, or the path of its file."""
+    demand: str = "ewma-trend"
+    """Who forecasts demand (p50 and p95 of CPU per node and workload): ``ewma-trend``, or the name
+    or file of a demand forecaster you trained. None ships: demand is a cluster's own habit."""
 
     level_half_life_seconds: Seconds = 60
     """How fast the level follows usage; one minute smooths scrape noise, keeps ramps."""

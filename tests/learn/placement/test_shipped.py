@@ -10,7 +10,9 @@ from pilothouse.learn.placement import judging
 from pilothouse.learn.placement.chooser import Learned
 from pilothouse.learn.placement.comparing import compare, moving_average
 from pilothouse.learn.placement.judging import Exam
+from pilothouse.learn.placement.presets import FAST
 from pilothouse.learn.placement.thesis_tests import Trial
+from pilothouse.learn.placement.training import ROUNDING, WIDTHS
 from pilothouse.policy import shipped
 from pilothouse.policy.network import Layer, Network
 
@@ -27,6 +29,16 @@ def test_shipped_policy_holds_its_promises(policy: str, exam: Exam) -> None:
     lines = judging.judge(policy, Learned(policy, shipped(policy).network), exam)
 
     assert [line for line in lines if not line.holds] == []
+
+
+@pytest.mark.parametrize("policy", judging.KINDS)
+def test_shipped_card_names_the_command_and_versions_that_make_it_again(policy: str) -> None:
+    card = shipped(policy).card
+
+    assert card.command == f"pilothouse train placement --policy {policy} --seeds 5"
+    assert set(card.made_with) == set(ROUNDING)
+    assert card.network.encoder[1] == WIDTHS[policy]
+    assert card.reward["gamma"] == FAST.gamma
 
 
 @pytest.mark.parametrize("policy", judging.KINDS)

@@ -17,18 +17,19 @@ from hypothesis import strategies as st
 
 from pilothouse import policy
 from pilothouse.errors import ArtifactBroken, InvalidSetting, MissingFile
+from pilothouse.learn.placement import training
 from pilothouse.learn.placement.chooser import Learned
 from pilothouse.learn.placement.course import Family, draw
 from pilothouse.learn.placement.playing import play
+from pilothouse.learn.placement.presets import THESIS, Settings
 from pilothouse.learn.placement.rewards import named
 from pilothouse.learn.placement.rewards.shuffled import Shuffled
 from pilothouse.learn.placement.scalars import Scalars, masked_crc
 from pilothouse.learn.placement.trainer import (
-    THESIS,
-    Settings,
     Trainer,
     Transition,
     Weights,
+    _compiled,
     best,
     initial,
     q_values,
@@ -42,9 +43,12 @@ pytestmark = pytest.mark.timeout(600)  # compiling takes long on a busy machine
 FIXTURES = Path(__file__).parents[3] / "api" / "fixtures" / "placement"
 TINY = replace(
     THESIS,
-    steps=1280,
+    steps=128,
     batch=64,
-    learning_starts=80,
+    train_every=1,
+    updates=1,
+    learning_starts=8,
+    target_every=50,
     buffer=1280,
     courses=64,
     encoder=(16,),
@@ -169,6 +173,22 @@ def test_resumed_training_reaches_identical_weights(trained: Trainer, tmp_path: 
     for index in (0, 1):
         for name, tensor in trained.weights(index).items():
             np.testing.assert_array_equal(second.weights(index)[name], tensor)
+
+
+def test_training_again_gives_the_same_bytes(tmp_path: Path) -> None:
+    written = []
+    for again in ("first", "second"):
+        _compiled.cache_clear()  # the second is compiled again too
+        made = training.train(
+            "el-rl", TINY, named("nearby"), seeds=(1, 2), out=tmp_path / again, command="the same"
+        )
+        names = (".json", ".safetensors")
+        written.append([made.best.with_suffix(name).read_bytes() for name in names])
+
+    assert written[0] == written[1]
+    card = policy.read(tmp_path / "first" / "el-rl").card
+    assert card.command == "the same"
+    assert "jaxlib" in card.made_with
 
 
 def test_checkpoint_of_another_run_is_refused(trained: Trainer, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,8 +15,10 @@ import pytest
 
 from pilothouse.domain import ActionKind
 from pilothouse.lab import Lab
-from tests.live.act.helm import SPACE, Helm
+from tests.live.act.helm import SPACE, Helm, pods_of, read
 from tests.live.conftest import a_deployment, is_ready
+
+__all__ = ["MANIFESTS", "pods_of", "read", "token_kubeconfig"]
 
 MANIFESTS = Path(__file__).parents[3] / "deploy/manifests"
 INSTALLED = (
@@ -48,6 +51,9 @@ def installed(lab: Lab) -> Lab:
         "metadata": {"name": SPACE, "labels": {"pilothouse.dev/managed": "true"}},
     }
     lab.apply(json.dumps(space))
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+    named = {"metadata": {"name": "pilothouse", "namespace": "pilothouse-system"}}
+    lab.apply(json.dumps(lease | named))  # for whoever writes before a loop of ours has led
     for worker in lab.workers():  # one zone, so that a worker that leaves is not its last node
         zone = "topology.kubernetes.io/zone=a"
         lab.kubectl("label", "node", worker.name, zone, "--overwrite")
@@ -120,20 +126,26 @@ def harbor(installed: Lab, eventually: Callable[..., Any]) -> Iterator[Callable[
         return pods_of(installed, name)
 
     yield make
-    kinds = "deployments,horizontalpodautoscalers,poddisruptionbudgets,jobs,resourcequotas"
+    kinds = (
+        "deployments,statefulsets,horizontalpodautoscalers,poddisruptionbudgets,jobs,resourcequotas"
+    )
     installed.kubectl("delete", kinds, "--all", "-n", SPACE, "--wait=false")
     installed.kubectl("delete", "pods", "--all", "-n", SPACE, "--grace-period=1")
 
 
-def pods_of(lab: Lab, name: str) -> list[dict[str, Any]]:
-    found = lab.kubectl("get", "pods", "-n", SPACE, "-l", f"app={name}", "-o", "json")
-    pods: list[dict[str, Any]] = json.loads(found)["items"]
-    return [p for p in pods if not p["metadata"].get("deletionTimestamp")]
+@pytest.fixture
+def measured(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Say what a test measured; a campaign keeps it in the file that it names."""
 
+    def say(**figures: Any) -> None:
+        line = json.dumps({"test": request.node.name, **figures})
+        print(line)
+        kept = os.environ.get("PILOTHOUSE_FIGURES")
+        if kept:
+            with Path(kept).open("a") as file:
+                file.write(line + "\n")
 
-def read(lab: Lab, *words: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(lab.kubectl("get", *words, "-o", "json"))
-    return found
+    return say
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ from pilothouse.propose.registry import Janitor, Registration
 from pilothouse.run import Report, Runner
 from pilothouse.settings import Settings
 from pilothouse.settings.file import load, with_overrides
+from tests.live.conftest import a_deployment
 
 SHORT = Path(__file__).with_name("short.yaml")
 SPACE = "act-env"
@@ -194,25 +195,51 @@ def done(receipts: Sequence[Receipt]) -> bool:
     return bool(receipts) and all(r.status is Status.DONE for r in receipts)
 
 
+def audit_files(lab: Lab) -> list[Path]:
+    """The log and what was rotated away from it, oldest first."""
+    return sorted(lab.layout.audit_log.parent.glob(f"{lab.layout.audit_log.stem}*"))
+
+
 def audit(lab: Lab) -> list[dict[str, Any]]:
-    files = sorted(lab.layout.audit_log.parent.glob(f"{lab.layout.audit_log.stem}*"))
-    lines = [line for file in files for line in file.read_text().splitlines()]
+    texts = [file.read_text() for file in audit_files(lab)]
+    # What comes after the last line end is being written just now.
+    lines = [line for text in texts for line in text.split("\n")[:-1]]
     return [json.loads(line) for line in lines if line]
+
+
+def place_of(event: dict[str, Any]) -> dict[str, Any]:
+    """What a request was about; some are about no object at all."""
+    return event.get("objectRef") or {}
 
 
 def witnessed(lab: Lab, intent: str) -> list[tuple[str, str, str, int]]:
     """(user, verb, resource, code) of every request that carried this intent."""
-    return [
-        (
-            e["user"]["username"],
-            e["verb"],
-            "/".join(
-                part
-                for part in (e["objectRef"]["resource"], e["objectRef"].get("subresource", ""))
-                if part
-            ),
-            int(e.get("responseStatus", {}).get("code", 0)),
-        )
-        for e in audit(lab)
-        if e["auditID"] == intent
-    ]
+    found = []
+    for event in audit(lab):
+        if event["auditID"] == intent:
+            place = place_of(event)
+            parts = (place.get("resource", ""), place.get("subresource", ""))
+            what = "/".join(part for part in parts if part)
+            code = int(event.get("responseStatus", {}).get("code", 0))
+            found.append((event["user"]["username"], event["verb"], what, code))
+    return found
+
+
+def pods_of(lab: Lab, name: str) -> list[dict[str, Any]]:
+    found = lab.kubectl("get", "pods", "-n", SPACE, "-l", f"app={name}", "-o", "json")
+    pods: list[dict[str, Any]] = json.loads(found)["items"]
+    return [p for p in pods if not p["metadata"].get("deletionTimestamp")]
+
+
+def read(lab: Lab, *words: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(lab.kubectl("get", *words, "-o", "json"))
+    return found
+
+
+def a_stateful_set(name: str) -> dict[str, Any]:
+    """One pod that always comes back under its name, on the fake nodes, where that is quick."""
+    document = a_deployment(name, namespace=SPACE, selector={"pilothouse.dev/lab": "fake"})
+    document["kind"] = "StatefulSet"
+    document["spec"]["serviceName"] = name
+    document["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
+    return document

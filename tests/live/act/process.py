@@ -5,6 +5,11 @@
 
 Plans: ``watch``, ``drain NODE``, ``throttle POD``, and ``busy APP`` (one small reversible action
 per turn, for ever). Lines on stdout say what is durable and what was answered, as they happen.
+
+``PILOTHOUSE_TEST_STOP`` names a place between an intent and its receipt: ``durable`` (before
+anything was sent), ``ticket`` (after the ticket) or ``write`` (after a write, before its receipt).
+The process stops there by itself, the first time it comes by or, with ``write:3``, the third, and
+says so.
 """
 
 from __future__ import annotations
@@ -13,17 +18,37 @@ import itertools
 import json
 import os
 import random
+import signal
 import sys
+import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from time import sleep
 
-from pilothouse.domain import ActionKind, Forecast, Snapshot
+from pilothouse.domain import Action, ActionKind, Forecast, Receipt, Snapshot, Write
+from pilothouse.errors import JournalUnwritable
 from pilothouse.journal import Cycle, Journal, Record
+from pilothouse.settings import JournalSettings
 from tests.live.act.helm import SPACE, Helm, said
 
 
 class TellingJournal(Journal):
-    """Says when the intents of a cycle are durable."""
+    """Says when the intents of a cycle are durable; waits for whoever still has the file."""
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        settings: JournalSettings | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> Journal:
+        while True:
+            try:
+                return super().open(path, settings=settings, clock=clock)
+            except JournalUnwritable as held:
+                tell("waiting", str(held))
+                time.sleep(0.2)
 
     def append_cycle(
         self, record: Cycle, snapshot: Snapshot, forecast: Forecast, *others: Record
@@ -31,16 +56,48 @@ class TellingJournal(Journal):
         super().append_cycle(record, snapshot, forecast, *others)
         if record.decision.actions:
             tell("durable", [w.intent for a in record.decision.actions for w in a.writes])
+            pass_by("durable")
 
 
 def tell(what: str, value: object) -> None:
     print(json.dumps({what: value}), flush=True)
 
 
+PASSED: Counter[str] = Counter()
+
+
+def pass_by(place: str) -> None:
+    """Stop here if this is the place; whoever told us to will kill us."""
+    wanted, _, number = os.environ.get("PILOTHOUSE_TEST_STOP", "").partition(":")
+    PASSED[place] += 1
+    if (wanted, int(number or 1)) == (place, PASSED[place]):
+        tell("stopped", place)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def watched(helm: Helm) -> None:
+    """Pass by after every ticket and every write."""
+    begin, execute = helm.cluster.begin, helm.cluster.execute
+
+    def begin_and_pass(action: Action) -> str:
+        said = begin(action)
+        pass_by("ticket")
+        return said
+
+    def execute_and_pass(write: Write, agent: str) -> Receipt:
+        receipt = execute(write, agent)
+        pass_by("write")
+        return receipt
+
+    helm.cluster.begin = begin_and_pass  # type: ignore[method-assign]
+    helm.cluster.execute = execute_and_pass  # type: ignore[method-assign]
+
+
 def main() -> None:
     kubeconfig, journal, plan, *target = sys.argv[1:]
     options = json.loads(os.environ.get("PILOTHOUSE_TEST_SETTINGS", "{}"))
     helm = Helm(Path(kubeconfig), Path(journal), journal_type=TellingJournal, **options)
+    watched(helm)
     tell("leads", helm.acting.leadership.epoch)
     try:
         acted = False
@@ -54,7 +111,7 @@ def main() -> None:
             for receipt in report.turn.receipts:
                 tell("receipt", [receipt.intent, receipt.status.value, receipt.detail])
             tell("turn", number)
-            sleep(0.05)
+            time.sleep(0.05)
     finally:
         helm.close()
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -19,10 +19,21 @@ from pilothouse.clients.access import from_kubeconfig
 from pilothouse.clients.requests import Refusal, Requests
 from pilothouse.domain import Action, ActionKind, Status
 from pilothouse.errors import LabFailed
+from pilothouse.journal import Cycle, JournalReader
 from pilothouse.lab import Lab
 from pilothouse.nodeagent import Clock, NodeAgent
 from tests.live.act.conftest import pods_of, read, token_kubeconfig
-from tests.live.act.helm import ACTUATOR, JANITOR, SPACE, Helm, audit, done, said, witnessed
+from tests.live.act.helm import (
+    ACTUATOR,
+    JANITOR,
+    SPACE,
+    Helm,
+    audit,
+    done,
+    place_of,
+    said,
+    witnessed,
+)
 from tests.live.conftest import a_deployment, is_ready
 
 Make = Callable[..., Any]
@@ -41,8 +52,11 @@ def taints(lab: Lab, node: str) -> list[str]:
     return [t["key"] for t in read(lab, "node", node)["spec"].get("taints", [])]
 
 
-def assert_joined(lab: Lab, action: Action, *expected: tuple[str, str]) -> None:
-    """Every write of a decision is in the server's log, once, under its own intent."""
+def assert_joined(helm: Helm, lab: Lab, action: Action, *expected: tuple[str, str]) -> None:
+    """One decision in the journal, and each of its writes in the server's log, once, by its id."""
+    record = JournalReader(helm.journal.path).find(action.id.partition(".")[0]).record
+    assert isinstance(record, Cycle)
+    assert action in record.decision.actions
     seen = [witnessed(lab, write.intent) for write in action.writes]
     assert [[(user, verb, what) for user, verb, what, _ in one] for one in seen] == [
         [(ACTUATOR, verb, what)] for verb, what in expected
@@ -69,18 +83,23 @@ def cpu_used(lab: Lab, node: str, pod: str, seconds: float) -> float:
 
 
 def test_throttle_slows_a_busy_pod_in_place_and_gives_its_limit_back(
-    helm: Helm, installed: Lab, harbor: Make
+    helm: Helm, installed: Lab, harbor: Make, measured: Callable[..., None]
 ) -> None:
     (pod,) = harbor("busy", **BUSY)
     name, before = pod["metadata"]["name"], pod["status"]["containerStatuses"][0]
     helm.know(helm.pod(name))
+    at_first = cpu_used(installed, pod["spec"]["nodeName"], name, 4)
+    began = monotonic()
     action, receipts = helm.act(ActionKind.THROTTLE, helm.pod(name), factor=0.5)
     assert done(receipts), receipts
     (now,) = pods_of(installed, "busy")
     assert limit_of(now) == "150m"
     used = cpu_used(installed, pod["spec"]["nodeName"], name, 8)
-    assert used < 0.150 * 1.15, f"still uses {used:.3f} cores (measured)"
-    assert_joined(installed, action, ("patch", "pods/resize"))
+    took = monotonic() - began
+    measured(cores_before=round(at_first, 3), cores_after=round(used, 3), seconds=round(took, 1))
+    assert used < 0.150 * 1.15, f"still uses {used:.3f} cores, used {at_first:.3f} before"
+    assert took < 30
+    assert_joined(helm, installed, action, ("patch", "pods/resize"))
     helm.turn_until(lambda: limit_of(pods_of(installed, "busy")[0]) == "300m", seconds=45)
     (after,) = pods_of(installed, "busy")
     status = after["status"]["containerStatuses"][0]
@@ -98,7 +117,7 @@ def test_resource_cap_lowers_the_limits_of_a_workload_and_gives_them_back(
     )
     assert done(receipts), receipts
     assert {limit_of(p) for p in pods_of(installed, "capped")} == {"120m"}
-    assert_joined(installed, action, *[("patch", "pods/resize")] * 2)
+    assert_joined(helm, installed, action, *[("patch", "pods/resize")] * 2)
     helm.turn_until(
         lambda: {limit_of(p) for p in pods_of(installed, "capped")} == {"200m"}, seconds=40
     )
@@ -131,7 +150,7 @@ def test_balloon_lowers_memory_but_never_below_the_floor(
     got = int(limit_of(now, "memory").removesuffix("Mi"))
     assert floor <= got < 256
     assert now["status"]["qosClass"] == "Guaranteed"
-    assert_joined(installed, action, ("patch", "pods/resize"))
+    assert_joined(helm, installed, action, ("patch", "pods/resize"))
     helm.turn_until(
         lambda: limit_of(pods_of(installed, "roomy")[0], "memory") == "256Mi", seconds=40
     )
@@ -175,7 +194,7 @@ def test_replica_is_kept_off_the_risky_node_where_it_would_have_landed(
     action, receipts = helm.act(ActionKind.REPLICATE, helm.workload("web"), avoid="worker-2")
     assert done(receipts), receipts
     assert replicas(installed, "web") == 3
-    assert_joined(installed, action, ("patch", "nodes"), ("patch", "deployments/scale"))
+    assert_joined(helm, installed, action, ("patch", "nodes"), ("patch", "deployments/scale"))
     eventually(lambda: len([p for p in pods_of(installed, "web") if is_ready(p)]) == 3)
     added = [p for p in pods_of(installed, "web") if p["metadata"]["name"] not in old]
     assert where(added) in (["worker-1"], ["worker-3"])
@@ -224,7 +243,7 @@ def test_autoscaled_workload_is_replicated_by_its_minimum(
     action, receipts = helm.act(ActionKind.REPLICATE, helm.workload("scaled"))
     assert done(receipts), receipts
     assert minimum() == 2
-    assert_joined(installed, action, ("patch", "horizontalpodautoscalers"))
+    assert_joined(helm, installed, action, ("patch", "horizontalpodautoscalers"))
     helm.turn_until(lambda: minimum() == 1, seconds=40)
 
 
@@ -248,11 +267,11 @@ def test_field_of_another_controller_is_refused_by_name(
     assert replicas(installed, "owned") == 2
 
 
-def a_budget(name: str, least: int) -> dict[str, Any]:
+def a_budget(name: str, least: int, namespace: str = SPACE) -> dict[str, Any]:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": {"name": name, "namespace": SPACE},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": name}}},
     }
 
@@ -300,12 +319,13 @@ class Adversary(threading.Thread):
         self.join(20)
 
 
-def our_evictions(lab: Lab) -> set[str]:
+def our_evictions(lab: Lab) -> dict[str, str]:
+    """Our evictions by intent, and when each arrived."""
     return {
-        event["auditID"]
+        event["auditID"]: event["requestReceivedTimestamp"]
         for event in audit(lab)
         if event["user"]["username"] == ACTUATOR
-        and event["objectRef"].get("subresource") == "eviction"
+        and place_of(event).get("subresource") == "eviction"
     }
 
 
@@ -329,16 +349,29 @@ def test_migrate_empties_a_node_and_keeps_the_budget_while_somebody_else_evicts(
         helm.turn_until(lambda: "worker-2" not in where(moving()), seconds=90)
     finally:
         adversary.stop()
-    assert_joined(installed, action, ("patch", "nodes"), ("patch", "nodes"))
+    assert_joined(helm, installed, action, ("patch", "nodes"), ("patch", "nodes"))
     assert not adversary.surprises
     assert adversary.lowest >= 0, "the budget was broken"
     assert adversary.evicted > 0, "the adversary did nothing, so nothing was tested"
     intents = {w.intent for t in helm.turns for a in t.turn.decision.actions for w in a.writes}
-    ours = our_evictions(installed) - before
+    ours = our_evictions(installed).keys() - before.keys()
     assert ours
     assert ours <= intents
     helm.turn_until(lambda: "pilothouse.dev/out-of-service" not in taints(installed, "worker-2"))
-    eventually(lambda: read(installed, *budget)["status"]["disruptionsAllowed"] == 1)
+    # An eviction that took from the budget and failed would hold it for two minutes.
+    eventually(lambda: read(installed, *budget)["status"]["disruptionsAllowed"] == 1, seconds=30)
+
+
+def asleep_at(lab: Lab) -> str:
+    """When the last node was said to sleep."""
+    notes = {"pilothouse.dev/power": "asleep"}
+    return max(
+        str(event["requestReceivedTimestamp"])
+        for event in audit(lab)
+        if event["user"]["username"] == ACTUATOR
+        and place_of(event).get("resource") == "nodes"
+        and event.get("requestObject", {}).get("metadata", {}).get("annotations") == notes
+    )
 
 
 def test_sleeping_node_is_drained_first_and_woken_by_the_inverse(
@@ -353,12 +386,17 @@ def test_sleeping_node_is_drained_first_and_woken_by_the_inverse(
         notes = read(installed, "node", "worker-3")["metadata"].get("annotations", {})
         return str(notes.get("pilothouse.dev/power", ""))
 
-    _, receipts = helm.act(
+    before = our_evictions(installed)
+    action, receipts = helm.act(
         ActionKind.POWER_STATE, helm.node("worker-3"), agent="efficiency", state="asleep"
     )
     assert done(receipts), receipts
+    assert_joined(helm, installed, action, ("patch", "nodes"), ("patch", "nodes"))
+    assert not switched.exists(), "drained first"
     helm.turn_until(lambda: power() == "asleep")
     assert where(pods_of(installed, "lodger")) != ["worker-3"]
+    evictions = our_evictions(installed)
+    assert max(evictions[i] for i in evictions.keys() - before.keys()) < asleep_at(installed)
     assert switched.read_text().split("\n")[0] == "sleep worker-3"
     helm.turn_until(lambda: power() == "" and not taints(installed, "worker-3"), seconds=60)
     assert "wake worker-3" in switched.read_text()
@@ -377,7 +415,7 @@ def test_queue_holds_new_pods_and_releases_them(
         ActionKind.ADMISSION, helm.space(), agent="admission", decision="queue"
     )
     assert done(receipts), receipts
-    assert_joined(installed, action, ("patch", "configmaps"))
+    assert_joined(helm, installed, action, ("patch", "configmaps"))
     harbor("held", replicas=2, wait=False)
     eventually(lambda: [gated(p) for p in pods_of(installed, "held")] == [True, True], seconds=20)
     helm.turn_until(
@@ -392,10 +430,11 @@ def test_deprioritized_pods_are_released_after_the_others(
 ) -> None:
     helm.know(helm.space())
     harbor("stuck", wait=False, selector={"no": "such-node"})
-    _, receipts = helm.act(
+    action, receipts = helm.act(
         ActionKind.ADMISSION, helm.space(), agent="admission", decision="deprioritize"
     )
     assert done(receipts), receipts
+    assert_joined(helm, installed, action, ("patch", "configmaps"))
     harbor("last", wait=False)
     eventually(lambda: [gated(p) for p in pods_of(installed, "last")] == [True], seconds=20)
     installed.kubectl("delete", "deployment", "stuck", "-n", SPACE)
@@ -411,7 +450,7 @@ def test_reject_refuses_new_pods_until_it_expires(
         ActionKind.ADMISSION, helm.space(), agent="admission", decision="reject"
     )
     assert done(receipts), receipts
-    assert_joined(installed, action, ("patch", "configmaps"))
+    assert_joined(helm, installed, action, ("patch", "configmaps"))
     pod = a_deployment("x", namespace=SPACE)["spec"]["template"]
     bare = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare", "namespace": SPACE}}
 
@@ -456,7 +495,7 @@ def test_clock_is_lowered_by_the_node_agent_and_comes_back(
         assert done(receipts), receipts
         agent.look()
         assert int((policy / "scaling_max_freq").read_text()) == 1_950_000
-        assert_joined(installed, action, ("patch", "nodes"))
+        assert_joined(helm, installed, action, ("patch", "nodes"))
         helm.turn_until(
             lambda: "default" in agent.look(),
             seconds=40,
@@ -471,16 +510,16 @@ def test_pods_of_namespaces_that_did_not_opt_in_are_left_alone(
     helm: Helm, installed: Lab, eventually: Make
 ) -> None:
     installed.apply(
-        json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "closed-env"}})
+        json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "aloof-env"}})
     )
-    installed.apply(json.dumps(a_deployment("theirs", namespace="closed-env")))
-    target = helm.workload("theirs", "closed-env")
+    installed.apply(json.dumps(a_deployment("theirs", namespace="aloof-env")))
+    target = helm.workload("theirs", "aloof-env")
     helm.know(target)
     helm.want(ActionKind.REPLICATE, target)
     decision = helm.turn().turn.decision
     assert not decision.actions
     assert any("did not opt in" in line for line in said(decision))
-    installed.kubectl("delete", "namespace", "closed-env", "--wait=false")
+    installed.kubectl("delete", "namespace", "aloof-env", "--wait=false")
 
 
 @pytest.fixture(autouse=True)

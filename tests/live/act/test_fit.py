@@ -127,7 +127,11 @@ def placed(requests: Requests, path: str, pod: dict[str, Any]) -> bool:
 
 
 def test_every_promise_of_a_fit_is_kept_by_the_scheduler(
-    installed: Lab, requests: Requests, store: Store, eventually: Callable[..., Any]
+    installed: Lab,
+    requests: Requests,
+    store: Store,
+    eventually: Callable[..., Any],
+    measured: Callable[..., None],
 ) -> None:
     dice = random.Random(7)
     prepare(installed, dice)
@@ -165,9 +169,13 @@ def test_every_promise_of_a_fit_is_kept_by_the_scheduler(
             if any(t["key"] == "lane" for t in node["spec"].get("taints", [])):
                 installed.kubectl("taint", "node", node["metadata"]["name"], "lane-")
     share = accepted / max(modelled, 1)
-    print(
-        f"{CASES} cases: {promised} promised, {kept} kept; of {modelled} modelled ones that the "
-        f"scheduler took {share:.0%} were promised; {unknown} not modelled (measured)"
+    measured(
+        cases=CASES,
+        promised=promised,
+        kept=kept,
+        modelled_that_the_scheduler_took=modelled,
+        of_these_promised=accepted,
+        not_modelled=unknown,
     )
     assert not wrong, wrong[0]
     assert share >= 0.9

@@ -21,12 +21,15 @@ from urllib.parse import unquote
 import pytest
 
 from pilothouse.act.planner import Planner
-from pilothouse.domain import Action, ActionKind, Status
+from pilothouse.clients.access import from_kubeconfig
+from pilothouse.clients.requests import Refusal, Requests
+from pilothouse.domain import Action, ActionKind, Ref, Status
+from pilothouse.errors import ClusterUnreachable
 from pilothouse.lab import Lab
 from tests.live.act.conftest import read
-from tests.live.act.helm import ACTUATOR, SPACE, Helm, audit
-from tests.live.act.test_switch import LoopProcess, when
-from tests.live.conftest import a_deployment
+from tests.live.act.helm import ACTUATOR, SPACE, Helm, a_stateful_set, audit, place_of
+from tests.live.act.loops import LoopProcess, when
+from tests.live.act.test_actions import a_budget
 
 TAKEOVERS = int(os.environ.get("PILOTHOUSE_TAKEOVERS", "1"))
 NAMESAKES = int(os.environ.get("PILOTHOUSE_NAMESAKES", "5"))
@@ -52,6 +55,7 @@ def test_leader_that_slept_writes_nothing_after_the_takeover(
     actuator_kubeconfig: Path,
     janitor: subprocess.Popen[bytes],
     tmp_path: Path,
+    measured: Callable[..., None],
 ) -> None:
     harbor("crew", replicas=2, limits={"cpu": "200m", "memory": "64Mi"})
     since = time()
@@ -66,16 +70,16 @@ def test_leader_that_slept_writes_nothing_after_the_takeover(
             seen = len(leader.lines)
             leader.wait_for(lambda line: "receipt" in line, after=seen)
             leader.signal(signal.SIGSTOP)
-            mark = len(other.lines)
+            mark, stopped = len(other.lines), len(leader.lines)
             sleep(STOPPED_SECONDS)
             leader.signal(signal.SIGCONT)
             other.wait_for(_is_done, after=mark)
-            sleep(2)
+            leader.wait_for(lambda line: "turn" in line, after=stopped)  # and what it tried by then
     finally:
         for loop in loops:
             loop.end()
     order = epochs(installed, since)
-    print(f"{TAKEOVERS} takeovers, {len(order)} writes, epochs {sorted(set(order))}")
+    measured(takeovers=TAKEOVERS, writes=len(order), epochs=len(set(order)))
     assert len(set(order)) >= 1 + TAKEOVERS, "nobody took over, so nothing was tested"
     assert order == sorted(order), "an older leader wrote after a newer one"
 
@@ -96,54 +100,89 @@ def _leader(lab: Lab, loops: list[LoopProcess]) -> LoopProcess:
     raise AssertionError(f"nobody leads; the lease says {holder}")
 
 
-def a_stateful_set(name: str) -> dict[str, Any]:
-    document = a_deployment(name, namespace=SPACE)
-    document["kind"] = "StatefulSet"
-    document["spec"]["serviceName"] = name
-    return document
-
-
 @pytest.mark.timeout(300 + 10 * NAMESAKES)
 def test_pod_that_came_back_under_its_name_is_never_evicted(
-    helm: Helm, installed: Lab, eventually: Callable[..., Any]
+    helm: Helm, installed: Lab, eventually: Callable[..., Any], measured: Callable[..., None]
 ) -> None:
     installed.apply(json.dumps(a_stateful_set("twin")))
-    target = helm.pod("twin-0")
+    installed.apply(json.dumps(a_budget("twin", 0)))
+    person = Requests(from_kubeconfig(installed.layout.kubeconfig))
+    path, target = f"/api/v1/namespaces/{SPACE}/pods/twin-0", helm.pod("twin-0")
 
-    def uid() -> str:
-        pods = read(installed, "pods", "-n", SPACE, "-l", "app=twin")["items"]
-        return next((str(p["metadata"]["uid"]) for p in pods if _runs(p)), "")
+    def another_than(before: str) -> str:
+        return str(eventually(lambda: _running(person, path, before), every=0.05))
 
+    def decided(number: int, seen: set[int]) -> Action:
+        """An eviction of the pod as it is now, once the cache has it."""
+        eventually(lambda: _seen(helm, target) not in {0, *seen}, every=0.05)
+        seen.add(_seen(helm, target))
+        return _eviction(helm, target, f"namesake{since}.{number}")
+
+    def allowed() -> int:
+        return int(read(installed, "pdb", "twin", "-n", SPACE)["status"]["disruptionsAllowed"])
+
+    since, seen = int(time()), set[int]()
     try:
+        uid = another_than("")
         for number in range(NAMESAKES):
-            before = eventually(uid)
-            helm.know(target)
-            action = _eviction(helm, target, number, before)
+            action = decided(number, seen)
             assert helm.cluster.begin(action) == ""
-            words = ("pod", "twin-0", "-n", SPACE, "--grace-period=0", "--force")
-            installed.kubectl("delete", *words)
-            after = eventually(lambda before=before: (now := uid()) and now != before and now)
+            person.delete(path, {"gracePeriodSeconds": 0}, audit_id=f"namesake.{number}")
+            uid = another_than(uid)
             receipt = helm.cluster.execute(action.writes[0], "safety")
             assert receipt.status is Status.FAILED, receipt
             assert "gone" in receipt.detail or "same name" in receipt.detail
-            assert uid() == after
+            assert _running(person, path, "") == uid
+        # None was even sent: one that failed at its precondition would hold the budget for minutes.
+        assert not [
+            e
+            for e in audit(installed)
+            if e["auditID"].startswith(f"namesake{since}.")
+            and place_of(e).get("subresource") == "eviction"
+        ]
+        eventually(lambda: allowed() == 1, seconds=30)
+        # The control: the pod that was meant is evicted.
+        action = decided(NAMESAKES, seen)
+        assert helm.cluster.begin(action) == ""
+        receipt = helm.cluster.execute(action.writes[0], "safety")
+        assert receipt.status is Status.DONE, receipt
+        measured(namesakes=NAMESAKES, wrong_pods=0)
     finally:
+        person.close()
         installed.kubectl("delete", "statefulset", "twin", "-n", SPACE)
 
 
-def _runs(pod: dict[str, Any]) -> bool:
-    return pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+def _running(person: Requests, path: str, before: str) -> str:
+    """The uid of the pod that runs under a name, unless it is the one before."""
+    try:
+        pod = person.get(path)
+    except Refusal as refusal:
+        if not refusal.is_missing:
+            raise
+        return ""
+    except ClusterUnreachable:
+        return ""  # a busy machine; whoever waits asks again
+    uid = str(pod["metadata"]["uid"])
+    runs = pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+    return uid if runs and uid != before else ""
 
 
-def _eviction(helm: Helm, target: Any, number: int, uid: str) -> Action:
-    """An action as a decision would make it, for the pod as it is now."""
+def _seen(helm: Helm, target: Ref) -> int:
+    """Which pod of that name the loop knows; 0: none."""
     snapshot = helm.cluster.observe()
+    row = snapshot.find(target)
+    return 0 if row is None else int(snapshot.pods.uid[row])
+
+
+def _eviction(helm: Helm, target: Ref, name: str) -> Action:
+    """An action as a decision would make it, for the pod as it was last seen."""
+    snapshot = helm.cluster.last
+    assert snapshot is not None
     helm.want(ActionKind.MIGRATE, target)
     (wish,) = helm.agents["safety"].wishes
     helm.agents["safety"].wishes = []
     plan = Planner(snapshot, helm.runner.settings).plan(wish(snapshot))
     assert not plan.impossible, plan.impossible
-    name = f"namesake{uid[:8]}.{number}"
     return Action(
         id=name,
         proposal=0,

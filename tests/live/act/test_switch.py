@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -22,70 +20,14 @@ from pilothouse.clients.access import from_kubeconfig
 from pilothouse.clients.requests import STRATEGIC, Refusal, Requests
 from pilothouse.lab import Lab
 from tests.live.act.conftest import MANIFESTS, pods_of, read
-from tests.live.act.helm import ACTUATOR, SPACE, audit
+from tests.live.act.helm import ACTUATOR, SPACE, a_stateful_set, audit, place_of
+from tests.live.act.loops import LoopProcess, residue, when
 from tests.live.act.test_actions import a_budget, an_autoscaler, only, taints
 
 Make = Callable[..., Any]
 FLIP_SECONDS = 2.0
 RESIDUE_SECONDS = 60.0
 DEAD_SECONDS = 20.0  # of the janitor in conftest
-
-
-class LoopProcess:
-    """A loop of its own; its lines are read as they come."""
-
-    def __init__(self, kubeconfig: Path, journal: Path, *plan: str, **settings: Any) -> None:
-        command = [sys.executable, "-u", "-m", "tests.live.act.process"]
-        root = Path(__file__).parents[3]
-        self.errors = journal.with_suffix(".err")
-        with self.errors.open("ab") as errors:
-            self.child = subprocess.Popen(
-                [*command, str(kubeconfig), str(journal), *plan],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                cwd=root,
-                env=os.environ | {"PILOTHOUSE_TEST_SETTINGS": json.dumps(settings)},
-            )
-        self.lines: list[dict[str, Any]] = []
-        self.arrived = threading.Condition()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.child.stdout is not None
-        for line in self.child.stdout:
-            if line.startswith("{"):
-                with self.arrived:
-                    self.lines.append(json.loads(line))
-                    self.arrived.notify_all()
-
-    def wait_for(
-        self, look: Callable[[dict[str, Any]], bool], seconds: float = 90.0, after: int = 0
-    ) -> Any:
-        deadline, seen = monotonic() + seconds, after
-        with self.arrived:
-            while True:
-                for line in self.lines[seen:]:
-                    if look(line):
-                        return line
-                seen = len(self.lines)
-                ended = self.child.poll()
-                assert ended is None, (ended, self.errors.read_text()[-800:])
-                assert self.arrived.wait(max(deadline - monotonic(), 0.01)) or (
-                    monotonic() < deadline
-                ), (self.lines[-5:], self.errors.read_text()[-500:])
-
-    def signal(self, number: signal.Signals) -> None:
-        self.child.send_signal(number)
-
-    def end(self) -> None:
-        if self.child.poll() is None:
-            self.child.kill()
-        self.child.wait(20)
-        self._reader.join(10)
-        if self.child.stdout is not None:
-            self.child.stdout.close()
 
 
 @pytest.fixture
@@ -117,34 +59,6 @@ def switch(installed: Lab) -> Iterator[Callable[[bool], float]]:
     flip(True)
 
 
-def when(event: dict[str, Any]) -> float:
-    moment = str(event["requestReceivedTimestamp"]).replace("Z", "+00:00")
-    return datetime.fromisoformat(moment).timestamp()
-
-
-def residue(lab: Lab) -> list[str]:
-    """Everything of ours that is on somebody's object."""
-    found = []
-    for node in read(lab, "nodes")["items"]:
-        notes = node["metadata"].get("annotations", {})
-        found += [f"{key}={value}" for key, value in notes.items() if _is_ours(key)]
-        found += [t["key"] for t in node["spec"].get("taints", []) if _is_ours(t["key"])]
-    gates = read(lab, "configmap", "pilothouse-gates", "-n", "pilothouse-system")
-    found += [f"gate {key}" for key in gates.get("data") or {}]
-    for pod in read(lab, "pods", "-A")["items"]:
-        held = pod["spec"].get("schedulingGates", [])
-        found += [f"gated {pod['metadata']['name']}" for g in held if _is_ours(g["name"])]
-    return found
-
-
-def _is_ours(key: str) -> bool:
-    return key.startswith("pilothouse.dev/") and key not in (
-        "pilothouse.dev/lab",
-        "pilothouse.dev/fake",
-        "pilothouse.dev/frequency-status",
-    )
-
-
 class Rogue(threading.Thread):
     """Somebody with the actuator's token who writes one kind of thing 20 times a second."""
 
@@ -173,14 +87,29 @@ class Rogue(threading.Thread):
         self._requests.close()
 
 
+def granted_writes() -> set[str]:
+    """What the actuator's rights let it write, by resource, from the checked-in list."""
+    rows = (MANIFESTS / "actuator-can-i.txt").read_text().splitlines()
+    found = set()
+    for row in rows:
+        resource, verbs = row.split()[0], row.rpartition("[")[2].rstrip("]").split()
+        if not resource.startswith(("[", "self")) and set(verbs) - {"get", "list", "watch"}:
+            group, _, subresource = resource.partition("/")
+            parts = (group.partition(".")[0], subresource)
+            found.add("/".join(part for part in parts if part))
+    return found
+
+
 def test_no_write_of_a_rogue_client_succeeds_after_the_flip(
     installed: Lab,
     harbor: Make,
     actuator_kubeconfig: Path,
     janitor: subprocess.Popen[bytes],
     switch: Callable[[bool], float],
+    measured: Callable[..., None],
 ) -> None:
     (pod,) = harbor("target", replicas=1, limits={"cpu": "200m", "memory": "64Mi"})
+    installed.apply(json.dumps(a_stateful_set("still")))
     installed.apply(json.dumps(an_autoscaler("target", least=1, most=9)))
     name = pod["metadata"]["name"]
     lease = read(installed, "lease", "pilothouse", "-n", "pilothouse-system")
@@ -259,6 +188,9 @@ def test_no_write_of_a_rogue_client_succeeds_after_the_flip(
         "deployments/scale": patch(
             f"{apps}/deployments/target/scale", lambda n: {"spec": {"replicas": 1}}
         ),
+        "statefulsets/scale": patch(
+            f"{apps}/statefulsets/still/scale", lambda n: {"spec": {"replicas": 1}}
+        ),
         "replicasets/scale": patch(
             f"{apps}/replicasets/{replica_set}/scale", lambda n: {"spec": {"replicas": 1}}
         ),
@@ -273,6 +205,7 @@ def test_no_write_of_a_rogue_client_succeeds_after_the_flip(
         "tickets": create(tickets, a_ticket),
     }
     passing = {"events": create(f"{core}/events", an_event), "leases": renew}
+    assert (stopped | passing).keys() == granted_writes(), "the rights have changed"
     rogues = [Rogue(access, kind, write) for kind, write in (stopped | passing).items()]
     for rogue in rogues:
         rogue.start()
@@ -291,7 +224,7 @@ def test_no_write_of_a_rogue_client_succeeds_after_the_flip(
             assert not late, (rogue.name, late[:3])
             assert "switched off" in rogue.refusals[-1][2]
     latest = max(at for r in rogues if r.name in stopped for at in r.successes)
-    print(f"last success {latest - flipped:+.2f} s after the flip (measured)")
+    measured(last_success_after_flip_seconds=round(latest - flipped, 2), kinds=len(stopped))
     installed.kubectl("annotate", "node", "worker-1", f"{note}-")
     installed.kubectl("delete", "tickets", "--all", "-n", "pilothouse-system")
     clear = '{"data":{"elsewhere":null}}'
@@ -313,11 +246,11 @@ def begin_drain(installed: Lab, harbor: Make, start: Callable[..., LoopProcess])
 def writes_since(lab: Lab, moment: float) -> list[tuple[str, int]]:
     """What the actuator wrote, its own Lease and Events aside."""
     return [
-        (f"{e['verb']} {e['objectRef']['resource']}", int(e["responseStatus"]["code"]))
+        (f"{e['verb']} {place_of(e).get('resource')}", int(e["responseStatus"]["code"]))
         for e in audit(lab)
         if e["user"]["username"] == ACTUATOR
         and e["verb"] not in ("get", "list", "watch")
-        and e["objectRef"]["resource"] not in ("leases", "events")
+        and place_of(e).get("resource") not in ("leases", "events")
         and when(e) > moment
     ]
 
@@ -328,6 +261,7 @@ def test_stopped_loop_finds_everything_refused_and_nothing_is_left_over(
     start: Callable[..., LoopProcess],
     switch: Callable[[bool], float],
     eventually: Make,
+    measured: Callable[..., None],
 ) -> None:
     loop = begin_drain(installed, harbor, start)
     loop.signal(signal.SIGSTOP)
@@ -336,20 +270,24 @@ def test_stopped_loop_finds_everything_refused_and_nothing_is_left_over(
     sleep(1)
     loop.signal(signal.SIGCONT)
     eventually(lambda: not residue(installed), seconds=RESIDUE_SECONDS)
-    print(f"residue gone {monotonic() - began:.1f} s after the flip (measured)")
+    measured(residue_gone_after_flip_seconds=round(monotonic() - began, 1))
     seen = len(loop.lines)
     eventually(lambda: len(loop.lines) > seen + 3)
     assert [code for _, code in writes_since(installed, flipped) if code < 300] == []
 
 
 def test_killed_loop_leaves_nothing_behind(
-    installed: Lab, harbor: Make, start: Callable[..., LoopProcess], eventually: Make
+    installed: Lab,
+    harbor: Make,
+    start: Callable[..., LoopProcess],
+    eventually: Make,
+    measured: Callable[..., None],
 ) -> None:
     loop = begin_drain(installed, harbor, start)
     loop.signal(signal.SIGKILL)
     began = monotonic()
     eventually(lambda: not residue(installed), seconds=DEAD_SECONDS + RESIDUE_SECONDS)
-    print(f"residue gone {monotonic() - began:.1f} s after the kill (measured)")
+    measured(residue_gone_after_kill_seconds=round(monotonic() - began, 1))
     phases = [t.get("status", {}).get("phase") for t in tickets(installed) if t["spec"].get("undo")]
     assert phases
     assert set(phases) <= {"Restored", "Released"}

@@ -175,7 +175,10 @@ def _moved(case: Case) -> NDArray[np.intp]:
             rows.append(row)
         elif write.verb is Verb.DRAIN and write.value:
             here = case.view.residents(row)
-            rows.extend(here[snapshot.pods.evictable[here] == 1].tolist())
+            leave = snapshot.pods.evictable[here] == 1
+            if case.settings.act.stepwise:  # what is protected stays where it is
+                leave &= ~case.view.pod_protected[here]
+            rows.extend(here[leave].tolist())
     return np.array(sorted(set(rows)), np.intp)
 
 

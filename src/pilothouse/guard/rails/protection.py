@@ -48,9 +48,14 @@ def _why_namespace_closed(case: Case, row: int) -> str:
 
 
 def drain_spares_protected(case: Case) -> Verdict | None:
-    """The backend's drain evicts whatever it can; none of that may be protected."""
+    """The backend's drain evicts whatever it can; none of that may be protected.
+
+    A drain that goes step by step evicts only what each step names, and each step is judged. One
+    that ends in sleep must empty the node all the same.
+    """
+    emptied = (2,) if case.settings.act.stepwise else (1, 2)
     for write in case.plan.writes:
-        if write.verb is not Verb.DRAIN or not write.value:
+        if write.verb is not Verb.DRAIN or write.value not in emptied:
             continue
         row = case.view.snapshot.find(write.target)
         rows = case.view.residents(-2 if row is None else row)

@@ -49,6 +49,10 @@ class Pasts:
     machine: AsOf
     user_of: pl.DataFrame  # cell, job, user_number
 
+    def key(self, frame: pl.DataFrame, column: str) -> NDArray[np.int64]:
+        """One number per (cell, value), the same in every process that holds these pasts."""
+        return cell_key(frame, column, tuple(self.trace_end))
+
     @classmethod
     def of(cls, dataset: Path, *, complete: bool) -> Pasts:
         """The pasts of an imported dataset, read one file of events at a time."""
@@ -75,7 +79,7 @@ class _Books:
     trace_end: dict[str, int] = field(default_factory=dict)
 
     def enter(self, events: pl.DataFrame) -> None:
-        for cell, last in events.group_by("cell").agg(pl.col("time_us").max()).iter_rows():
+        for cell, last in _last_times(events).iter_rows():
             self.trace_end[str(cell)] = max(self.trace_end.get(str(cell), 0), int(last))
         self.users.append(_named(events))
         self.ends.append(
@@ -100,7 +104,11 @@ class _Books:
         ends = pl.concat(self.ends).join(user_of, on=_JOB, how="left", maintain_order="left")
         self.ends.clear()
         failed, time = ends["failed"].to_numpy(), ends["time_us"].to_numpy()
-        machine = cell_key(ends.with_columns(pl.col("machine").fill_null(0)), "machine")
+        machine = cell_key(
+            ends.with_columns(pl.col("machine").fill_null(0)),
+            "machine",
+            tuple(self.trace_end),
+        )
         return Pasts(
             trace_end=self.trace_end,
             complete=complete,
@@ -108,6 +116,11 @@ class _Books:
             machine=AsOf(machine[failed], time[failed]),
             user_of=user_of,
         )
+
+
+def _last_times(events: pl.DataFrame) -> pl.DataFrame:
+    """The last event of each cell; cells in the order in which they appear."""
+    return events.group_by("cell", maintain_order=True).agg(pl.col("time_us").max())
 
 
 def _named(frame: pl.DataFrame) -> pl.DataFrame:
@@ -138,8 +151,12 @@ def event_frames(dataset: Path) -> Iterator[pl.DataFrame]:
         yield coded(frame.filter(pl.col("time_us") < 2**62))
 
 
-def cell_key(frame: pl.DataFrame, column: str) -> NDArray[np.int64]:
-    """One number per (cell, value); cells are few and values are below 2^48 in every trace."""
-    cell = frame["cell"].cast(pl.Categorical).to_physical().cast(pl.Int64).to_numpy()
+def cell_key(frame: pl.DataFrame, column: str, cells: tuple[str, ...]) -> NDArray[np.int64]:
+    """One number per (cell, value); cells are few and values are below 2^48 in every trace.
+
+    The number of a cell is its place among all cells of the events: the library's own numbers of
+    names differ from process to process. A cell without any event has no labels and no place.
+    """
+    place = frame["cell"].cast(pl.Enum(cells), strict=False).to_physical().cast(pl.Int64)
     value = frame[column].to_numpy().astype(np.int64)
-    return np.asarray((cell << 48) ^ value, np.int64)
+    return np.asarray((place.fill_null(len(cells)).to_numpy() << 48) ^ value, np.int64)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ from pilothouse.features.core import CORE, LAGS, Past, Windows, core_features
 from pilothouse.features.history import AsOf
 from pilothouse.learn import artifacts
 from pilothouse.learn.artifacts import Manifest
+from pilothouse.learn.crew import HERE, Crew
 from pilothouse.learn.dataset.labels import SECOND_US, Fates, Labelled, LabelSettings, label
-from pilothouse.learn.dataset.pasts import ENDS, FAILURES, Pasts, cell_key, event_frames, jobs_of
+from pilothouse.learn.dataset.pasts import ENDS, FAILURES, Pasts, event_frames, jobs_of
 from pilothouse.learn.traces.importing import ROW_GROUP
 
 BUCKET_ROWS = 400_000
@@ -64,6 +66,7 @@ def build(
     dataset: Path,
     settings: DatasetSettings | None = None,
     *,
+    crew: Crew = HERE,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Manifest:
     """Write ``features/`` beside the imported tables, whole or not at all."""
@@ -74,21 +77,18 @@ def build(
     if not rows:
         raise TraceUnreadable(
             f"{dataset.name} has no usage windows, so there is nothing to make features of. "
-            "Tracks without usage: google-2011 job events are trained with: pilothouse train jobs."
+            "Jobs at submission need none: pilothouse evaluate risk --dataset "
+            f"{dataset.name}"
         )
     buckets = max(1, -(-rows // settings.bucket_rows))
     kept = 0
     with artifacts.replacing(target) as folder:
-        spread = folder / ".buckets"
-        past, parts = _bucketed(dataset, settings, _Spread(spread, buckets))
-        for number, (frame, events) in enumerate(parts):
-            made = features_of(frame, events, past, settings)
-            kept += len(made)
-            if len(made):
-                path = folder / f"rows-{number:05d}.parquet"
-                made.write_parquet(path, row_group_size=ROW_GROUP, compression="lz4")
+        spread = _Spread(folder / ".buckets", buckets)
+        work = partial(_make_rows, spread, _spread_out(dataset, settings, spread), settings)
+        for number, rows_made in enumerate(crew.map(work, range(buckets))):
+            kept += rows_made
             progress(number + 1, buckets)
-        shutil.rmtree(spread, ignore_errors=True)
+        shutil.rmtree(spread.folder, ignore_errors=True)
         artifacts.seal(
             folder,
             name=target.name,
@@ -107,13 +107,8 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-Bucket = tuple[pl.DataFrame, pl.DataFrame]  # windows and events of the same jobs
-
-
-def _bucketed(
-    dataset: Path, settings: DatasetSettings, spread: _Spread
-) -> tuple[Pasts, Iterator[Bucket]]:
-    """All windows and events of a job together, after one pass over each table."""
+def _spread_out(dataset: Path, settings: DatasetSettings, spread: _Spread) -> Pasts:
+    """All windows and events of a job in one bucket, after one pass over each table."""
     complete = bool(artifacts.load(dataset).facts["complete"])
     columns = list(dict.fromkeys([*_USAGE, *_SUBMITTED, "user", "name"]))
     columns += [c for c in EXTRAS if settings.extras and c not in columns]
@@ -122,10 +117,17 @@ def _bucketed(
     past = Pasts.from_events(events, jobs_of(dataset), complete=complete)
     for _ in spread.through("usage", (pl.read_parquet(f, columns=columns) for f in files)):
         pass
-    return past, (
-        (spread.bucket("usage", number), spread.bucket("events", number))
-        for number in range(spread.buckets)
-    )
+    return past
+
+
+def _make_rows(spread: _Spread, past: Pasts, settings: DatasetSettings, number: int) -> int:
+    """Write the rows of one bucket beside the buckets; how many there are."""
+    frame, events = spread.bucket("usage", number), spread.bucket("events", number)
+    made = features_of(frame, events, past, settings)
+    if len(made):
+        path = spread.folder.with_name(f"rows-{number:05d}.parquet")
+        made.write_parquet(path, row_group_size=ROW_GROUP, compression="lz4")
+    return len(made)
 
 
 class _Spread:
@@ -178,7 +180,7 @@ def features_of(
     """Rows of these windows; ``events`` are all events of their jobs, and may be of others too."""
     if not len(frame):
         return pl.DataFrame()
-    frame, numbered = _in_order(frame.with_columns(pl.col("cell").cast(pl.Categorical)))
+    frame, numbered = _in_order(frame.with_columns(pl.col("cell").cast(pl.Categorical)), past)
     first = np.flatnonzero(np.append(True, numbered[1:] != numbered[:-1]))
     own = events.join(
         frame[first].select(*_KEYS, "number"), on=_KEYS, how="inner", maintain_order="left"
@@ -205,9 +207,9 @@ def features_of(
     )
 
 
-def _in_order(frame: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64]]:
+def _in_order(frame: pl.DataFrame, past: Pasts) -> tuple[pl.DataFrame, NDArray[np.int64]]:
     """Windows of an instance side by side in order of time, and a number for each instance."""
-    job, instance = cell_key(frame, "job"), frame["instance"].to_numpy()
+    job, instance = past.key(frame, "job"), frame["instance"].to_numpy()
     # Four columns of numbers sort in half the time that a sort of the whole frame takes.
     order = np.lexsort((frame["start_us"].to_numpy(), frame["end_us"].to_numpy(), instance, job))
     job, instance = job[order], instance[order]
@@ -352,15 +354,15 @@ def _past(
     rows: pl.DataFrame, events: pl.DataFrame, past: Pasts, machine: NDArray[np.int64]
 ) -> Past:
     end = rows["end_us"].to_numpy()
-    job = cell_key(rows, "job")
+    job = past.key(rows, "job")
     users = rows.select("cell", "job").join(
         past.user_of, on=["cell", "job"], how="left", maintain_order="left"
     )
     user = users["user_number"].fill_null(-1).to_numpy()
-    place = cell_key(rows.select("cell", machine=pl.Series(machine)), "machine")
+    place = past.key(rows.select("cell", machine=pl.Series(machine)), "machine")
     ends = events.filter(pl.col("event").is_in(ENDS))
     failed = ends["event"].is_in(FAILURES).to_numpy()
-    ended, at = cell_key(ends, "job"), ends["time_us"].to_numpy()
+    ended, at = past.key(ends, "job"), ends["time_us"].to_numpy()
     by_job, by_user = AsOf(ended, at, failed=failed).at(job, end), past.user.at(user, end)
     job_failed = AsOf(ended[failed], at[failed]).at(job, end)
     by_machine = past.machine.at(place, end)

@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pilothouse.errors import TraceUnreadable
-from pilothouse.features.series import FAR, NAMES, STEPS, demand_features
+from pilothouse.features.series import FAR, HISTORY, STEPS, demand_features, mean_known
 from pilothouse.learn.evaluate import metrics
 from pilothouse.learn.traces.importing import table
 from pilothouse.learn.train.boosting import Boost, fit
@@ -26,10 +26,10 @@ from pilothouse.predict.trees import Ensemble
 
 Floats = NDArray[np.float32]
 QUANTILES = (0.5, 0.95)
+STEP_SECONDS = 300
 HORIZON_STEPS = (1, 3, 6, 12)  # 5, 15, 30 and 60 minutes of five-minute slots
 DAY_STEPS = 288
 BOOST = Boost(trees=150, depth=5, rate=0.1, least_weight=20, columns=0.7)
-HISTORY_STEPS = STEPS + FAR * STEPS // 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +41,7 @@ class Series:
 
     @classmethod
     def of(cls, dataset: Path, what: str = "cpu") -> Series:
-        rows = table(dataset, "machine_usage").collect()
-        if not len(rows):
-            raise TraceUnreadable(f"{dataset.name} has no machine usage. Import machine-usage.")
+        rows = _machine_usage(dataset)
         step = int((rows["end_us"] - rows["start_us"]).mode()[0])
         machine = rows["machine"].rank("dense").cast(pl.Int64).to_numpy() - 1
         slot = (rows["start_us"] // step).to_numpy()
@@ -55,6 +53,29 @@ class Series:
         return cls(mean=mean, peak=peak)
 
 
+def _machine_usage(dataset: Path) -> pl.DataFrame:
+    """Use per machine as it was published, or added up over the instances of each machine."""
+    rows = table(dataset, "machine_usage").collect()
+    if len(rows):
+        return rows
+    use = [f"{what}_{how}" for what in ("cpu", "memory") for how in ("mean", "max")]
+    rows = (
+        table(dataset, "usage")
+        .filter(pl.col("machine").is_not_null())
+        .group_by("cell", "machine", "start_us", "end_us")
+        .agg(pl.col(use).sum())
+        .sort("cell", "machine", "start_us")
+        .with_columns(machine=pl.struct("cell", "machine").rank("dense"))
+        .collect()
+    )
+    if not len(rows):
+        raise TraceUnreadable(
+            f"{dataset.name} has no use of machines, published or by instance. Import another "
+            "trace: machine-usage or google-2019."
+        )
+    return rows
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Points:
     """Machines and slots to forecast from."""
@@ -64,7 +85,7 @@ class Points:
 
     @classmethod
     def grid(cls, machines: NDArray[np.int64], first: int, last: int, every: int) -> Points:
-        slots = np.arange(max(first, HISTORY_STEPS), last, every)
+        slots = np.arange(max(first, HISTORY), last, every)
         return cls(machine=np.repeat(machines, len(slots)), slot=np.tile(slots, len(machines)))
 
 
@@ -77,7 +98,7 @@ def features_at(series: Series, points: Points, steps: int) -> tuple[Floats, Flo
     for block in range(FAR):
         start = STEPS + block * half
         values = np.stack([series.mean[m, s - start - k] for k in range(half)], axis=1)
-        far.append(_mean(values))
+        far.append(mean_known(values))
     day = np.stack([_at(series, m, s - DAY_STEPS), _at(series, m, s - DAY_STEPS + steps)], axis=1)
     return demand_features(recent, np.stack(far, axis=1), series.peak[m, s], day, steps)
 
@@ -85,14 +106,6 @@ def features_at(series: Series, points: Points, steps: int) -> tuple[Floats, Flo
 def _at(series: Series, machine: NDArray[np.int64], slot: NDArray[np.int64]) -> Floats:
     inside = slot >= 0
     return np.where(inside, series.mean[machine, np.maximum(slot, 0)], np.float32(np.nan))
-
-
-def _mean(values: Floats) -> Floats:
-    known = np.isfinite(values)
-    total = np.where(known, values, np.float32(0)).sum(axis=1)
-    count = known.sum(axis=1)
-    mean = total / np.maximum(count, 1)
-    return np.where(count > 0, mean, np.float32(np.nan)).astype(np.float32)
 
 
 def evaluate(
@@ -112,7 +125,7 @@ def evaluate(
     }
     gap = max(HORIZON_STEPS)  # the embargo: no target of one part lies in the next
     parts = {
-        "train": Points.grid(known, HISTORY_STEPS, cut["stop"] - gap, 6),
+        "train": Points.grid(known, HISTORY, cut["stop"] - gap, 6),
         "stop": Points.grid(known, cut["stop"], cut["fit"] - gap, 6),
         "calibrate": Points.grid(known, cut["fit"], cut["test"] - gap, 3),
         "test": Points.grid(unseen, cut["test"], slots - gap, 4),
@@ -130,38 +143,6 @@ def evaluate(
     return out
 
 
-def train(
-    dataset: Path, *, boost: Boost = BOOST, progress: Callable[[str], None] = lambda what: None
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Ensembles and shifts on all machines, and a card of what they were trained on."""
-    series = Series.of(dataset)
-    machines, slots = series.mean.shape
-    every = np.arange(machines)
-    cuts = (int(slots * 0.7), int(slots * 0.8))
-    gap = max(HORIZON_STEPS)
-    parts = {
-        "train": Points.grid(every, HISTORY_STEPS, cuts[0] - gap, 6),
-        "stop": Points.grid(every, cuts[0], cuts[1] - gap, 6),
-        "calibrate": Points.grid(every, cuts[1], slots - gap, 6),
-    }
-    made: dict[str, Any] = {}
-    for quantile in QUANTILES:
-        for steps in HORIZON_STEPS:
-            progress(f"p{100 * quantile:g}, {5 * steps} min")
-            data = {name: _rows(series, points, steps) for name, points in parts.items()}
-            ensemble = _fit(data, quantile, boost)
-            shift = _missing_width(ensemble, data["calibrate"], quantile)
-            key = f"p{100 * quantile:g}-{5 * steps}min"
-            made[key] = {"shift": shift, "ensemble": ensemble.to_dict()}
-    card = {
-        "trained_on": dataset.name,
-        "machines": machines,
-        "rows": len(parts["train"].slot),
-        "command": f"pilothouse train demand --dataset {dataset.name}",
-    }
-    return {"names": list(NAMES), "step_seconds": 300, "parts": made}, card
-
-
 def _quantile(
     series: Series,
     parts: dict[str, Points],
@@ -172,21 +153,21 @@ def _quantile(
     horizons: list[dict[str, Any]] = []
     for steps in HORIZON_STEPS:
         progress(f"p{100 * quantile:g}, {5 * steps} min")
-        data = {name: _rows(series, points, steps) for name, points in parts.items()}
+        data = {name: rows_at(series, points, steps) for name, points in parts.items()}
         ensemble = _fit(data, quantile, boost)
         shift = _missing_width(ensemble, data["calibrate"], quantile)
-        x, level, actual, machine = data["test"]
-        forecast = _forecast(ensemble, x, level, shift)
+        test = data["test"]
+        forecast = test.forecast(ensemble, shift)
         rivals = _rivals(series, parts, steps, quantile, data)
-        over = actual <= forecast
+        over = test.actual <= forecast
         horizons.append(
             {
                 "minutes": 5 * steps,
-                "forecaster": metrics.pinball(actual, forecast, quantile),
+                "forecaster": metrics.pinball(test.actual, forecast, quantile),
                 "rivals": rivals,
                 "coverage": float(over.mean()),
                 "coverage_per_machine": [
-                    round(float(over[machine == m].mean()), 4) for m in np.unique(machine)
+                    round(float(over[test.machine == m].mean()), 4) for m in np.unique(test.machine)
                 ],
             }
         )
@@ -205,42 +186,41 @@ def _quantile(
     }
 
 
-Data = tuple[Floats, Floats, Floats, NDArray[np.int64]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Points with a known outcome: what is seen, and what came."""
+
+    x: Floats  # (rows, NAMES)
+    level: Floats
+    actual: Floats
+    machine: NDArray[np.int64]
+
+    @property
+    def target(self) -> Floats:
+        """What is learned: a change from the newest sample, in units of the level."""
+        return np.asarray(self.actual / self.level - self.x[:, 0], np.float32)
+
+    def forecast(self, ensemble: Ensemble, shift: float) -> Floats:
+        return np.asarray((ensemble.margin(self.x) + self.x[:, 0] + shift) * self.level, np.float32)
 
 
-def _rows(series: Series, points: Points, steps: int) -> Data:
+def rows_at(series: Series, points: Points, steps: int) -> Rows:
     x, level = features_at(series, points, steps)
     actual = series.mean[points.machine, points.slot + steps]
     now = series.mean[points.machine, points.slot]
     keep = np.isfinite(actual) & np.isfinite(now)
-    return x[keep], level[keep], actual[keep], points.machine[keep]
+    return Rows(x=x[keep], level=level[keep], actual=actual[keep], machine=points.machine[keep])
 
 
-def _fit(data: dict[str, Data], quantile: float, boost: Boost) -> Ensemble:
-    """The forecast is a change from the newest sample, in units of the level."""
-
-    def target(part: Data) -> Floats:
-        x, level, actual, _ = part
-        return np.asarray(actual / level - x[:, 0], np.float32)
-
-    return fit(
-        data["train"][0],
-        target(data["train"]),
-        boost,
-        quantile=quantile,
-        valid=(data["stop"][0], target(data["stop"])),
-    )
+def _fit(data: dict[str, Rows], quantile: float, boost: Boost) -> Ensemble:
+    train, stop = data["train"], data["stop"]
+    return fit(train.x, train.target, boost, quantile=quantile, valid=(stop.x, stop.target))
 
 
-def _missing_width(ensemble: Ensemble, part: Data, quantile: float) -> float:
+def _missing_width(ensemble: Ensemble, part: Rows, quantile: float) -> float:
     """What must be added, in units of the level, for the quantile to cover what it claims."""
-    x, level, actual, _ = part
-    residual = actual / level - x[:, 0] - ensemble.margin(x)
+    residual = part.actual / part.level - part.x[:, 0] - ensemble.margin(part.x)
     return float(np.quantile(residual, quantile)) if quantile != 0.5 else 0.0
-
-
-def _forecast(ensemble: Ensemble, x: Floats, level: Floats, shift: float) -> Floats:
-    return np.asarray((ensemble.margin(x) + x[:, 0] + shift) * level, np.float32)
 
 
 def _rivals(
@@ -248,25 +228,24 @@ def _rivals(
     parts: dict[str, Points],
     steps: int,
     quantile: float,
-    data: dict[str, Data],
+    data: dict[str, Rows],
 ) -> dict[str, float]:
-    out = {}
+    out, seen = {}, data["test"]
     for name, guess in _GUESSES.items():
         train, test = (_guessed(series, parts[p], steps, guess) for p in ("train", "test"))
-        level = data["test"][1]
         missing = np.isnan(test[0])
         flat = np.where(missing, test[1], test[0])  # a rival without a day ago says the last value
         ok = np.isfinite(train[0])
         residual = train[2][ok] - train[0][ok]
         ways = (
             flat + np.quantile(residual, quantile),
-            flat + np.quantile(residual / data["train"][1][ok], quantile) * level,
+            flat + np.quantile(residual / data["train"].level[ok], quantile) * seen.level,
         )
         out[name] = min(metrics.pinball(test[2], way, quantile) for way in ways)
-    recent = data["test"][0][:, :12] * data["test"][1][:, None]
+    recent = seen.x[:, :12] * seen.level[:, None]
     width = 1.645 if quantile != 0.5 else 0.0
     sigma = recent.mean(axis=1) + width * recent.std(axis=1)
-    out["n-sigma"] = metrics.pinball(data["test"][2], sigma, quantile)
+    out["n-sigma"] = metrics.pinball(seen.actual, sigma, quantile)
     return out
 
 
@@ -282,7 +261,7 @@ def _guessed(
 
 _GUESSES: dict[str, Callable[..., Floats]] = {
     "last value": lambda series, m, s, steps: series.mean[m, s],
-    "30 minute mean": lambda series, m, s, steps: _mean(
+    "30 minute mean": lambda series, m, s, steps: mean_known(
         np.stack([series.mean[m, s - k] for k in range(6)], axis=1)
     ),
     "seasonal naive": lambda series, m, s, steps: _at(series, m, s + steps - DAY_STEPS),

@@ -83,6 +83,13 @@ def demand(dataset: str, *, what: str, progress: Advance) -> tuple[dict[str, Any
         figures[f"{quantile} lower by"] = part["lower_by"]
         figures[f"{quantile} coverage"] = part["coverage"]
         figures[f"{quantile} best rival"] = part["best_rival"]
+    figures["curves"] = {
+        f"Pinball loss of {quantile}, lower is better": {
+            "forecaster": part["pinball"],
+            **part["rivals"],
+        }
+        for quantile, part in figures["quantiles"].items()
+    }
     target = folder("reports") / f"demand-{what}-{source.name}"
     report.write(
         target,

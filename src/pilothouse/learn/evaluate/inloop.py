@@ -42,6 +42,7 @@ class Arm:
     seed: int
     failed_pod_seconds: float
     violation_seconds: float
+    energy_joules: float  # modelled
     actions: int
     abstained: float  # share of snapshots handed to the baseline
     deaths: int  # nodes that died
@@ -121,6 +122,7 @@ def run_arm(
         seed=seed,
         failed_pod_seconds=toll.failed_pod_seconds,
         violation_seconds=toll.violation_seconds,
+        energy_joules=toll.energy_joules,
         actions=actions,
         abstained=abstained / cycles,
         deaths=foresight.deaths,
@@ -172,6 +174,7 @@ def means(arms: list[Arm], name: str) -> dict[str, float]:
         "lead_seconds_median": float(np.median(leads)) if leads else 0.0,
         "failed_pod_seconds": float(np.mean([a.failed_pod_seconds for a in mine])),
         "violation_seconds": float(np.mean([a.violation_seconds for a in mine])),
+        "energy_joules": float(np.mean([a.energy_joules for a in mine])),
         "actions": float(np.mean([a.actions for a in mine])),
         "abstained": float(np.mean([a.abstained for a in mine])),
     }

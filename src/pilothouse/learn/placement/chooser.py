@@ -105,10 +105,15 @@ def _draw(fleet: Fleet) -> Scores:
     return words.astype(np.float64) / 2**32
 
 
+def _load(fleet: Fleet, when: str) -> Scores:
+    """Mean of CPU and memory share: "requested" so far, or "after" with the pod."""
+    x = fleet.features()[..., [_AT[f"cpu_{when}_share"], _AT[f"memory_{when}_share"]]]
+    mean: Scores = x.astype(np.float64).mean(axis=-1)
+    return mean
+
+
 def _after(fleet: Fleet) -> Scores:
-    """Mean of CPU and memory share with the pod."""
-    x = fleet.features().astype(np.float64)
-    return 0.5 * (x[..., _AT["cpu_after_share"]] + x[..., _AT["memory_after_share"]])
+    return _load(fleet, "after")
 
 
 def _left(fleet: Fleet) -> Scores:
@@ -144,6 +149,7 @@ HEURISTICS: dict[str, Heuristic] = {
     for rule in (
         Heuristic("default", _default),
         Heuristic("least-allocated", lambda fleet: -_after(fleet)),
+        Heuristic("evenest", lambda fleet: -_load(fleet, "requested") - _after(fleet)),
         Heuristic("most-allocated", _after),
         Heuristic("best-fit", lambda fleet: -_left(fleet)),
         Heuristic("used-first", _packed),

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pilothouse.learn.placement import judging
-from pilothouse.learn.placement.chooser import Learned
-from pilothouse.learn.placement.playing import Played, play
+from pilothouse.learn.placement.chooser import HEURISTICS, Learned
+from pilothouse.learn.placement.playing import play
 from pilothouse.policy import Policy, read, shipped, shipped_names
 
 
@@ -37,7 +37,8 @@ def evaluate(
     lines = judging.judge(kind, chooser, exam)
     told()
     rows: list[list[str]] = [["arm", "used nodes", "over bound", "spread", "in soft", "in hard"]]
-    arms: dict[str, Played] = {chooser.name: play(exam.mixed, chooser)} | exam.rivals
+    arms = {chooser.name: play(exam.mixed, chooser)}
+    arms |= {name: exam.rival(name) for name in HEURISTICS}
     for name, played in arms.items():
         active = played.mean_active()
         rows.append(

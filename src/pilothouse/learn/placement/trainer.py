@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Double DQN for placement, top to bottom: settings, network, replay, update, stages, checkpoints.
+"""Double DQN for placement, top to bottom: network, replay, update, stages.
 
 A few clusters are played inside the compiled program, one update follows every so many placements.
 What is easy to get wrong and is right here: the state that is bootstrapped from is the one after
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -25,98 +25,22 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from pilothouse.errors import ArtifactBroken, InvalidSetting, MissingFile
-from pilothouse.learn.placement import world
-from pilothouse.learn.placement.course import Family, draw
+from pilothouse.learn.placement import checkpoint, world
+from pilothouse.learn.placement.course import draw
+from pilothouse.learn.placement.presets import PRESETS, THESIS, Settings
 from pilothouse.learn.placement.rewards import Reward, worth
 from pilothouse.learn.placement.world import Envs, Sight
 from pilothouse.policy import Network
 from pilothouse.policy.features import FEATURES, NODE_FEATURES, SCALING
 from pilothouse.policy.network import Layer
 
+__all__ = ["PRESETS", "THESIS", "Progress", "Settings", "Trainer", "Transition", "Weights"]
+
 Array = jax.Array
 Weights = dict[str, list[tuple[Array, Array]]]  # "encoder" and "head": (weight, bias) by layer
 
 LEAST = float(np.finfo(np.float32).min)
 SCALE = np.array([1.0 / SCALING.get(name, 1.0) for name in FEATURES], np.float32)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Hyper-parameters; steps are placements, summed over the clusters played at once."""
-
-    steps: int
-    envs: int  # clusters played at once
-    batch: int
-    train_every: int  # placements between two updates
-    learning_rate: float
-    learning_rate_end: float
-    gamma: float
-    buffer: int
-    learning_starts: int
-    target_every: int
-    exploration_fraction: float
-    epsilon_start: float = 1.0
-    epsilon_end: float = 0.05
-    stages: tuple[int, ...] = (3,)  # most nodes of a cluster, stage by stage
-    stage_shares: tuple[float, ...] = (1.0,)  # of the steps
-    fewest_nodes: int = 2
-    course_steps_per_node: int = 4
-    courses: int = 512  # drawn per stage; played in random order
-    encoder: tuple[int, ...] = (16, 16)
-    head: tuple[int, ...] = (16,)
-    family: Family = field(default_factory=Family)
-
-    def __post_init__(self) -> None:
-        if len(self.stages) != len(self.stage_shares):
-            raise InvalidSetting(
-                f"Each stage needs a share of the steps, but got {len(self.stages)} stages and "
-                f"{len(self.stage_shares)} shares."
-            )
-        longer, shorter = max(self.envs, self.train_every), min(self.envs, self.train_every)
-        if longer % shorter or self.buffer % self.envs:
-            raise InvalidSetting(
-                "envs must divide train_every or the other way round, and divide buffer, but got "
-                f"envs {self.envs}, train_every {self.train_every}, buffer {self.buffer}."
-            )
-
-
-THESIS = Settings(
-    steps=2000,
-    envs=10,
-    batch=128,
-    train_every=10,
-    learning_rate=2.5e-3,
-    learning_rate_end=2.5e-3,
-    gamma=0.99,
-    buffer=10_000,
-    learning_starts=300,
-    target_every=500,
-    exploration_fraction=0.3,
-    stages=(3,),
-    fewest_nodes=3,
-    course_steps_per_node=10,
-)
-"""The thesis's hyper-parameters on its three nodes; ten clusters take turns instead of one."""
-
-FAST = Settings(
-    steps=96_000,
-    envs=32,
-    batch=128,
-    train_every=16,
-    learning_rate=2e-3,
-    learning_rate_end=1e-4,
-    gamma=0.95,
-    buffer=19_200,
-    learning_starts=1_000,
-    target_every=2_000,
-    exploration_fraction=0.5,
-    stages=(4, 12, 32),
-    stage_shares=(0.4, 0.45, 0.15),
-)
-"""What the shipped policies are trained with: minutes on two cores, up to 32 nodes."""
-
-PRESETS = {"thesis": THESIS, "fast": FAST}
 
 
 # ---- the network: the same function as pilothouse.policy.Network ----
@@ -188,7 +112,7 @@ class Carry(NamedTuple):
     envs: Envs
     replay: Transition
     step: Array
-    stage_step: Array  # placements in this stage
+    stage_step: Array  # steps in this stage
     running: Array  # (envs,), return of the episode in play
     finished: Array  # sum of returns, episodes
 
@@ -213,7 +137,7 @@ def _act(
         counts=sight.feasible.any(axis=1),
         after=world.see(courses, envs),
     )
-    at = carry.stage_step % settings.buffer
+    at = carry.stage_step * settings.envs % settings.buffer
     replay = jax.tree.map(
         lambda store, new: jax.lax.dynamic_update_slice_in_dim(store, new, at, 0), carry.replay, row
     )
@@ -225,8 +149,8 @@ def _act(
         key=key,
         envs=world.restart(courses, envs, over, fresh),
         replay=replay,
-        step=carry.step + settings.envs,
-        stage_step=carry.stage_step + settings.envs,
+        step=carry.step + 1,
+        stage_step=carry.stage_step + 1,
         running=jnp.where(over, 0.0, running),
         finished=carry.finished + done,
     )
@@ -244,7 +168,7 @@ def _epsilon(settings: Settings, step: Array) -> Array:
 def _update(settings: Settings, carry: Carry) -> tuple[Carry, Array]:
     """One step of double DQN on a batch of the replay."""
     key, own = jax.random.split(carry.key)
-    filled = jnp.minimum(carry.stage_step, settings.buffer)
+    filled = jnp.minimum(carry.stage_step * settings.envs, settings.buffer)
     index = jax.random.randint(own, (settings.batch,), 0, filled)
     batch = jax.tree.map(lambda store: store[index], carry.replay)
     goal = wanted(carry.weights, carry.target, batch, settings.gamma)
@@ -275,7 +199,7 @@ def _taken(q: Array, choice: Array) -> Array:
 
 
 def _optimizer(settings: Settings) -> optax.GradientTransformation:
-    updates = max(settings.steps // settings.train_every, 1)
+    updates = max(settings.updates * settings.steps // settings.train_every, 1)
     rate = optax.linear_schedule(settings.learning_rate, settings.learning_rate_end, updates)
     return optax.adam(rate)
 
@@ -283,12 +207,11 @@ def _optimizer(settings: Settings) -> optax.GradientTransformation:
 def _iterate(
     settings: Settings, reward: Reward, courses: dict[str, Array], carry: Carry, _: None
 ) -> tuple[Carry, tuple[Array, Array]]:
-    """As many placements as an update needs, then the update, or the other way round."""
-    rolls = max(settings.train_every // settings.envs, 1)
-    updates = max(settings.envs // settings.train_every, 1)
+    """The steps between two trainings, then one training."""
+    updates = settings.updates
     act = partial(_act, settings, reward, courses)
-    carry, q = jax.lax.scan(lambda c, _: act(c), carry, length=rolls)
-    learns = carry.stage_step >= min(settings.learning_starts, settings.buffer)
+    carry, q = jax.lax.scan(lambda c, _: act(c), carry, length=settings.train_every)
+    learns = carry.stage_step >= min(settings.learning_starts, settings.buffer // settings.envs)
 
     def learn(carry: Carry) -> tuple[Carry, Array]:
         return jax.lax.scan(lambda c, _: _update(settings, c), carry, length=updates)
@@ -297,7 +220,7 @@ def _iterate(
         return carry, jnp.zeros(updates)
 
     carry, loss = jax.lax.cond(learns, learn, wait, carry)
-    due = carry.step % settings.target_every < rolls * settings.envs
+    due = carry.step % settings.target_every < settings.train_every
     target = jax.tree.map(lambda new, old: jnp.where(due, new, old), carry.weights, carry.target)
     return carry._replace(target=target), (q.mean(), loss.mean())
 
@@ -348,8 +271,8 @@ class Trainer:
     @property
     def total_steps(self) -> int:
         """What all stages come to; rounded up to whole chunks."""
-        unit = max(self.settings.envs, self.settings.train_every)
-        return sum(self._length(k) * unit * self.CHUNKS for k in range(len(self.settings.stages)))
+        unit = self.settings.train_every * self.CHUNKS
+        return unit * sum(self._length(k) for k in range(len(self.settings.stages)))
 
     def weights(self, index: int = 0) -> dict[str, np.ndarray]:
         """Tensors of one seed's policy, by the artefact's names."""
@@ -378,37 +301,16 @@ class Trainer:
 
     def save(self, path: Path) -> None:
         """Everything needed to go on, as one file of plain arrays."""
-        leaves: dict[str, Any] = {
-            f"leaf{k}": np.asarray(x) for k, x in enumerate(jax.tree.leaves(self._carry))
-        }
         head = {"stage": self._stage, "chunk": self._chunk, "identity": self._identity()}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial_path = path.with_name(f".{path.name}.partial.npz")
-        np.savez(partial_path, **leaves, head=np.array(json.dumps(head)))
-        partial_path.replace(path)
+        checkpoint.write(path, head, jax.tree.leaves(self._carry))
 
     def restore(self, path: Path) -> None:
         """Go on from a checkpoint of the same settings, reward and seeds."""
-        try:
-            with np.load(path, allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in stored.files}
-            head = json.loads(str(arrays.pop("head")))
-        except FileNotFoundError:
-            raise MissingFile(
-                f"There is no checkpoint at {path}. Train without --resume."
-            ) from None
-        except (OSError, ValueError, KeyError) as error:
-            raise ArtifactBroken(f"The checkpoint {path} cannot be read: {error}.") from None
-        if head["identity"] != self._identity():
-            raise ArtifactBroken(
-                f"The checkpoint {path} belongs to other settings, another reward or other seeds. "
-                "Train with what it was started with, or into another folder."
-            )
+        head, leaves = checkpoint.read(path, self._identity())
         self._enter(int(head["stage"]))
         self._chunk = int(head["chunk"])
         shape: Any = jax.tree.structure(self._carry)
-        leaves = [jnp.asarray(arrays[f"leaf{k}"]) for k in range(shape.num_leaves)]
-        self._carry = jax.tree.unflatten(shape, leaves)
+        self._carry = jax.tree.unflatten(shape, [jnp.asarray(leaf) for leaf in leaves])
 
     def _identity(self) -> dict[str, Any]:
         told = {"settings": asdict(self.settings), "reward": self.reward.card()}
@@ -418,7 +320,7 @@ class Trainer:
     def _length(self, stage: int) -> int:
         """Iterations in a chunk of this stage."""
         s = self.settings
-        unit = max(s.envs, s.train_every) * self.CHUNKS
+        unit = s.train_every * self.CHUNKS
         return max(round(s.steps * s.stage_shares[stage] / unit), 1)
 
     def _enter(self, stage: int) -> None:
@@ -464,7 +366,7 @@ class Trainer:
             q_values=_floats(q.mean(axis=1)),
             episodic_return=_floats(finished[:, 0] / np.maximum(finished[:, 1], 1)),
             epsilon=float(_epsilon(self.settings, jnp.asarray(step))),
-            steps_per_second=len(self.seeds) * (step - before) / max(seconds, 1e-9),
+            steps_per_second=(step - before) / max(seconds, 1e-9),
         )
 
 

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,16 @@ from pilothouse import __version__
 from pilothouse.learn.placement import judging
 from pilothouse.learn.placement.chooser import Learned
 from pilothouse.learn.placement.judging import Exam, Line
+from pilothouse.learn.placement.presets import THESIS, Settings
 from pilothouse.learn.placement.rewards import Reward
 from pilothouse.learn.placement.scalars import Scalars
-from pilothouse.learn.placement.trainer import Progress, Settings, Trainer
+from pilothouse.learn.placement.trainer import Progress, Trainer
 from pilothouse.policy import Card, Shape, artifact
 from pilothouse.policy.features import FEATURES
 
 CHECKPOINT = "checkpoint.npz"
-WIDTHS = {"ee": 16, "lb": 16, "el-rl": 32}  # the narrowest that keeps each policy's promises
+ROUNDING = ("jax", "jaxlib", "numpy", "optax")  # other versions of these round differently
+WIDTHS = {"ee": 8, "lb": 8, "el-rl": 24}  # the narrowest that keeps each policy's promises
 VALIDATION_NODES = (3, 32)
 
 
@@ -42,7 +45,9 @@ class Trained:
 
 
 def sized(policy: str, settings: Settings) -> Settings:
-    """The settings with the width this policy needs."""
+    """The settings with the width this policy needs to hold its promises on thousands of nodes."""
+    if settings.stages == THESIS.stages:
+        return settings  # three nodes are its whole world
     width = WIDTHS.get(policy, max(WIDTHS.values()))
     return replace(settings, encoder=(width, width), head=(width,))
 
@@ -55,6 +60,7 @@ def train(
     seeds: Sequence[int],
     out: Path,
     resume: bool = False,
+    command: str = "",
     told: Callable[[Progress, int], None] = lambda progress, total: None,
 ) -> Trained:
     """Train one network per seed, write them all, and name the best after the policy."""
@@ -79,7 +85,7 @@ def train(
     seconds = time.perf_counter() - began
     nodes = max(settings.stages)
     validation = judging.exam((min(VALIDATION_NODES[0], nodes), nodes), count=32, steps=4 * nodes)
-    lines = _write_all(policy, trainer, validation, out)
+    lines = _write_all(policy, trainer, validation, out, command)
     best = max(seeds, key=lambda seed: _merit(lines[seed]))
     _copy(out / f"{policy}-seed{best}", out / policy)
     return Trained(
@@ -91,18 +97,22 @@ def train(
     )
 
 
-def _write_all(policy: str, trainer: Trainer, validation: Exam, out: Path) -> dict[int, list[Line]]:
+def _write_all(
+    policy: str, trainer: Trainer, validation: Exam, out: Path, command: str
+) -> dict[int, list[Line]]:
     lines = {}
     for index, seed in enumerate(trainer.seeds):
         chooser = Learned(policy, trainer.network(index))
         kind = policy if policy in judging.KINDS else "ee"
         lines[seed] = judging.judge(kind, chooser, validation)
-        card = card_of(policy, trainer, seed, lines[seed])
+        card = card_of(policy, trainer, seed, lines[seed], command)
         artifact.write(out / f"{policy}-seed{seed}", card, trainer.weights(index))
     return lines
 
 
-def card_of(policy: str, trainer: Trainer, seed: int, lines: Sequence[Line]) -> Card:
+def card_of(
+    policy: str, trainer: Trainer, seed: int, lines: Sequence[Line], command: str = ""
+) -> Card:
     """The card of one seed's policy."""
     s = trainer.settings
     return Card(
@@ -111,6 +121,8 @@ def card_of(policy: str, trainer: Trainer, seed: int, lines: Sequence[Line]) -> 
         reward=trainer.reward.card() | {"gamma": s.gamma},
         seed=seed,
         revision=__version__,
+        command=command,
+        made_with={name: metadata.version(name) for name in ROUNDING},
         trained_on_nodes_max=max(s.stages),
         measured={"validation, simulated": [line.to_json() for line in lines]},
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from pilothouse.errors import TraceUnreadable, UnknownName
 from pilothouse.home import folder
 from pilothouse.learn import artifacts
 from pilothouse.learn.artifacts import Manifest, Part
+from pilothouse.learn.crew import HERE, Crew
 from pilothouse.learn.traces.accounting import Accountant, Repairs
 from pilothouse.learn.traces.alibaba import Alibaba2017, Alibaba2018
 from pilothouse.learn.traces.google2011 import Google2011
@@ -69,22 +71,25 @@ def import_trace(
     *,
     name: str | None = None,
     bad_rows: float = BAD_ROWS,
+    crew: Crew = HERE,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Manifest:
     """Read every shard that has not been read yet, then write the manifest."""
     reader = reader_named(trace)
-    shards = reader.shards(source)
-    target = folder("processed") / (name or trace)
+    # Whoever reads a file may have started in another folder.
+    shards = reader.shards(source.absolute())
+    target = folder("processed").absolute() / (name or trace)
     target.mkdir(parents=True, exist_ok=True)
     done: list[ShardDone] = []
-    for number, shard in enumerate(shards):
-        done.append(_import_shard(reader, shard, target, bad_rows))
-        progress(number + 1, len(shards))
+    work = partial(_import_shard, reader, target, bad_rows)
+    for shard in crew.map(work, shards):
+        done.append(shard)
+        progress(len(done), len(shards))
     _sweep(target, done)
     return _finish(reader, target, done, bad_rows)
 
 
-def _import_shard(reader: Reader, shard: Shard, target: Path, bad_rows: float) -> ShardDone:
+def _import_shard(reader: Reader, target: Path, bad_rows: float, shard: Shard) -> ShardDone:
     source = artifacts.part_of(shard.path)
     record = target / DONE / f"{source.sha256[:16]}.json"
     known = _known(record, source, target)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,9 @@ from pilothouse.features.familiarity import Range
 from pilothouse.home import folder
 from pilothouse.journal import JournalReader
 from pilothouse.learn import artifacts
+from pilothouse.learn.crew import HERE, Crew
 from pilothouse.learn.dataset import windows
-from pilothouse.learn.train import simulated
+from pilothouse.learn.train import demand, simulated
 from pilothouse.learn.train.boosting import fit
 from pilothouse.predict.calibration import Calibration, isotonic
 from pilothouse.predict.drift import Bins
@@ -42,6 +42,7 @@ def train_risk(
     seeds: int,
     cycles: int,
     progress: Callable[[int, int], None],
+    crew: Crew = HERE,
 ) -> tuple[Path, dict[str, Any]]:
     """The forecaster's file and its card."""
     inputs: tuple[artifacts.Part, ...] = ()
@@ -51,10 +52,10 @@ def train_risk(
         made = on_trace(features, name=f"{name}/1")
     elif journals:
         inputs = tuple(artifacts.part_of(path) for path in journals)
-        made = on_journals(journals, name=f"{name}/1")
+        made = on_journals(journals, name=f"{name}/1", crew=crew)
     else:
         recipe = simulated.Recipe(seeds=tuple(range(1000, 1000 + seeds)), cycles=cycles)
-        made = simulated.train(recipe, name=f"{name}/1", progress=progress)
+        made = simulated.train(recipe, name=f"{name}/1", progress=progress, crew=crew)
     return _save(name, made.dump(), made.card, inputs, "risk"), made.card
 
 
@@ -80,7 +81,7 @@ def _save(
     return target / FILE
 
 
-def on_journals(journals: tuple[Path, ...], *, name: str) -> RiskArtifact:
+def on_journals(journals: tuple[Path, ...], *, name: str, crew: Crew = HERE) -> RiskArtifact:
     """Own runs, through the live feature code; each journal is cut into stretches of time."""
     node_rows, pod_rows, summaries = simulated.Rows(), simulated.Rows(), []
     for path in journals:
@@ -110,6 +111,7 @@ def on_journals(journals: tuple[Path, ...], *, name: str) -> RiskArtifact:
         pod_rows,
         np.concatenate(summaries),
         name=name,
+        crew=crew,
         card={
             "trained_on": {"journals": [p.name for p in journals]},
             "command": "pilothouse train risk --journal FILE",
@@ -204,13 +206,26 @@ def _bridging(
 
 
 def train_demand(
-    name: str, dataset: str, *, progress: Callable[[str], None]
+    name: str,
+    *,
+    dataset: str | None,
+    journals: tuple[Path, ...],
+    seeds: int,
+    cycles: int,
+    progress: Callable[[], None],
+    crew: Crew = HERE,
 ) -> tuple[Path, dict[str, Any]]:
-    """Quantiles per machine; the file holds one ensemble per quantile and horizon."""
-    from pilothouse.learn.evaluate import demand
-
-    source = artifacts.find(dataset, "processed")
-    manifest = artifacts.load(source)
-    document, card = demand.train(source, progress=progress)
-    data = json.dumps({"schema": 1, **document}, sort_keys=True).encode()
-    return _save(name, data, card, manifest.files, "demand"), card
+    """The demand forecaster's file and its card."""
+    inputs: tuple[artifacts.Part, ...] = ()
+    version = f"{name}/1"
+    if dataset is not None:
+        source = artifacts.find(dataset, "processed")
+        inputs = artifacts.load(source).files
+        made = demand.on_trace(source, name=version, progress=progress, crew=crew)
+    elif journals:
+        inputs = tuple(artifacts.part_of(path) for path in journals)
+        made = demand.on_journals(journals, name=version, crew=crew)
+    else:
+        recipe = simulated.Recipe(seeds=tuple(range(1000, 1000 + seeds)), cycles=cycles)
+        made = demand.on_simulator(recipe, name=version, progress=progress, crew=crew)
+    return _save(name, made.dump(), made.card, inputs, "demand"), made.card

@@ -13,6 +13,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,13 @@ from pilothouse.features.core import CORE
 from pilothouse.features.familiarity import Familiarity, Range, summary
 from pilothouse.features.live import NODE, WINDOW_SECONDS, LiveHistory, node_failures, pod_failures
 from pilothouse.journal import Journal
+from pilothouse.learn.crew import HERE, Crew
 from pilothouse.learn.evaluate import metrics
 from pilothouse.learn.train.boosting import Boost, fit
 from pilothouse.predict.calibration import Calibration, isotonic
 from pilothouse.predict.drift import Bins
 from pilothouse.predict.learned import RiskArtifact, RiskPart
+from pilothouse.predict.trees import Ensemble
 from pilothouse.run import Runner
 from pilothouse.scenarios import load as load_scenario
 from pilothouse.settings import RunSettings, ScoreSettings, Settings
@@ -55,6 +58,9 @@ POD_BOOST = Boost(trees=40, depth=4, rate=0.15, least_weight=20, threads=1)
 NODE_BOOST = Boost(trees=40, depth=4, rate=0.15, least_weight=10, threads=1)
 
 
+Plan = tuple[int, tuple[str, int]]  # the run's number, its scenario and seed
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """Which runs, how long, and what a miss costs against a needless action."""
@@ -68,8 +74,14 @@ class Recipe:
     miss_over_action: float = MISS_OVER_ACTION
     """What a node that dies under its pods costs, in needless migrations. Less than one: a needless
     migration keeps, for half an hour, one of the few places the guard gives to all of them, so the
-    next failing node is not emptied. Of 0.75, 0.85 and 0.9, acting from 0.9 suffered least on the
-    tuning family ``weary-nodes``; three seeds, so the choice is a rough one."""
+    next failing node is not emptied. Of 0.75, 0.85 and 0.9, each holding for 600 s, acting from 0.9
+    suffered least on the tuning family ``weary-nodes`` and acted least; three seeds, so the choice
+    is a rough one (0.85 suffered less with 400 s there and more on ``node-degradation``)."""
+
+    @property
+    def plans(self) -> list[Plan]:
+        """Seeds outside, scenarios inside: every part of a split by run sees every scenario."""
+        return list(enumerate((s, seed) for seed in self.seeds for s in self.scenarios))
 
 
 @dataclass(slots=True)
@@ -79,6 +91,11 @@ class Rows:
     features: list[NDArray[np.float32]] = field(default_factory=list)
     labels: list[NDArray[np.int8]] = field(default_factory=list)
     run: list[NDArray[np.int32]] = field(default_factory=list)
+
+    def add(self, other: Rows) -> None:
+        self.features += other.features
+        self.labels += other.labels
+        self.run += other.run
 
     def stacked(self) -> tuple[NDArray[np.float32], NDArray[np.int8], NDArray[np.int32]]:
         return np.concatenate(self.features), np.concatenate(self.labels), np.concatenate(self.run)
@@ -134,24 +151,39 @@ def _labels(seen: _Seen, failures: list[tuple[int, int]], end: int) -> NDArray[n
 
 
 def collect(
-    recipe: Recipe, progress: Callable[[int, int], None] = lambda done, total: None
+    recipe: Recipe,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    crew: Crew = HERE,
 ) -> tuple[Rows, Rows, NDArray[np.float64]]:
     """Watch every run of the recipe."""
     node_rows, pod_rows, summaries = Rows(), Rows(), []
-    # Seeds outside, scenarios inside: every part of a split by run then sees every scenario.
-    plans = [(s, seed) for seed in recipe.seeds for s in recipe.scenarios]
-    for number, (scenario, seed) in enumerate(plans):
-        acted = (number + number // len(recipe.scenarios)) % 2 == 1
-        snapshots = (_acted if acted else _run)(scenario, seed, recipe)
-        nodes, pods, (failures, seen, end) = watch(snapshots, recipe.every)
-        dice = np.random.default_rng([seed, number])
-        for part in nodes:
-            _keep(node_rows, part, failures["nodes"], end, number, None, dice)
-        for part in pods:
-            _keep(pod_rows, part, failures["pods"], end, number, recipe.pod_share, dice)
+    plans = recipe.plans
+    for nodes, pods, seen in crew.map(partial(_watched, recipe), plans):
+        node_rows.add(nodes)
+        pod_rows.add(pods)
         summaries.append(seen)
-        progress(number + 1, len(plans))
+        progress(len(summaries), len(plans))
     return node_rows, pod_rows, np.concatenate(summaries)
+
+
+def _watched(recipe: Recipe, plan: Plan) -> tuple[Rows, Rows, NDArray[np.float64]]:
+    """Rows of nodes and of pods, and the summaries, of one run."""
+    number, (_, seed) = plan
+    nodes, pods, (failures, seen, end) = watch(snapshots_of(recipe, plan), recipe.every)
+    dice = np.random.default_rng([seed, number])
+    node_rows, pod_rows = Rows(), Rows()
+    for part in nodes:
+        _keep(node_rows, part, failures["nodes"], end, number, None, dice)
+    for part in pods:
+        _keep(pod_rows, part, failures["pods"], end, number, recipe.pod_share, dice)
+    return node_rows, pod_rows, seen
+
+
+def snapshots_of(recipe: Recipe, plan: Plan) -> Iterator[Snapshot]:
+    """One run: every second one is only watched, the others are under the loop."""
+    number, (scenario, seed) = plan
+    acted = (number + number // len(recipe.scenarios)) % 2 == 1
+    return (_acted if acted else _run)(scenario, seed, recipe)
 
 
 def _run(scenario: str, seed: int, recipe: Recipe) -> Iterator[Snapshot]:
@@ -206,15 +238,17 @@ def train(
     *,
     name: str = "learned/1",
     progress: Callable[[int, int], None] = lambda done, total: None,
+    crew: Crew = HERE,
 ) -> RiskArtifact:
     """Collect, fit, calibrate and judge; the card carries the figures."""
     recipe = recipe or Recipe()
-    node_rows, pod_rows, summaries = collect(recipe, progress)
+    node_rows, pod_rows, summaries = collect(recipe, progress, crew)
     return assemble(
         node_rows,
         pod_rows,
         summaries,
         name=name,
+        crew=crew,
         miss_over_action=recipe.miss_over_action,
         card={
             "trained_on": {
@@ -238,12 +272,13 @@ def assemble(
     card: dict[str, Any],
     miss_over_action: float = MISS_OVER_ACTION,
     hold_seconds: int = HOLD_SECONDS,
+    crew: Crew = HERE,
 ) -> RiskArtifact:
     """Fit, calibrate and judge both parts."""
     nodes, node_card = None, {"left_to": "the transparent baseline: hardly a node failed"}
     if teaches(node_rows):
-        nodes, node_card = _fit_part(node_rows, NODE, NODE_BOOST)
-    pods, pod_card = _fit_part(pod_rows, CORE, POD_BOOST)
+        nodes, node_card = _fit_part(node_rows, NODE, NODE_BOOST, crew)
+    pods, pod_card = _fit_part(pod_rows, CORE, POD_BOOST, crew)
     return RiskArtifact(
         name=name,
         pods=pods,
@@ -283,7 +318,9 @@ def thresholds(miss_over_action: float) -> dict[str, float]:
     }
 
 
-def _fit_part(rows: Rows, names: tuple[str, ...], boost: Boost) -> tuple[RiskPart, dict[str, Any]]:
+def _fit_part(
+    rows: Rows, names: tuple[str, ...], boost: Boost, crew: Crew
+) -> tuple[RiskPart, dict[str, Any]]:
     """Fit on all runs but those kept to judge; calibrate on what was said about unseen runs.
 
     Every run is forecast once by trees that never saw it, and those forecasts are calibrated. With
@@ -295,11 +332,12 @@ def _fit_part(rows: Rows, names: tuple[str, ...], boost: Boost) -> tuple[RiskPar
     known = labels[:, column] != UNKNOWN
     judged = _judged(run)
     ours = np.flatnonzero(known & ~judged)
+    folds = [~judged & (run % FOLDS == fold) for fold in range(FOLDS)]
+    shown = [np.flatnonzero(known & ~judged & ~here) for here in folds]
+    *blind, ensemble = crew.map(partial(_fit_rows, x, y, boost), [*shown, ours])
     unseen = np.full(len(y), np.nan)
-    for fold in range(FOLDS):
-        here = ~judged & (run % FOLDS == fold)
-        train_rows = np.flatnonzero(known & ~judged & ~here)
-        unseen[here] = fit(x[train_rows], y[train_rows], boost).margin(x[here])
+    for here, trees in zip(folds, blind, strict=True):
+        unseen[here] = trees.margin(x[here])
     points, values = [], []
     for horizon in range(len(HORIZONS_SECONDS)):
         use = np.flatnonzero(~judged & (labels[:, horizon] != UNKNOWN))
@@ -308,12 +346,18 @@ def _fit_part(rows: Rows, names: tuple[str, ...], boost: Boost) -> tuple[RiskPar
         values.append(p)
     part = RiskPart(
         names=names,
-        ensemble=fit(x[ours], y[ours], boost),
+        ensemble=ensemble,
         calibration=Calibration(margins=tuple(points), probabilities=tuple(values)),
         ranges=Range.of(x[~judged], names),
         bins=Bins.of(x[ours]),
     )
     return part, _card(part, x, labels, run, np.flatnonzero(judged), y[ours].mean())
+
+
+def _fit_rows(
+    x: NDArray[np.float32], y: NDArray[np.float32], boost: Boost, rows: NDArray[np.intp]
+) -> Ensemble:
+    return fit(x[rows], y[rows], boost)
 
 
 def _judged(run: NDArray[np.int32]) -> NDArray[np.bool_]:

@@ -34,6 +34,8 @@ type tally struct {
 	Late     uint64 `json:"late"`     // no answer in time
 	Unsent   uint64 `json:"unsent"`   // too many were open: the offered load was not met
 
+	FirstLostSeconds float64 `json:"first_lost_seconds"` // when the first that got no success was due; -1: none
+
 	P50Ms float64 `json:"p50_ms"` // of answered requests, from when they were due
 	P95Ms float64 `json:"p95_ms"`
 	P99Ms float64 `json:"p99_ms"`
@@ -53,9 +55,11 @@ type generator struct {
 
 	due, answered, refused, failed, late, unsent atomic.Uint64
 
-	latency histogram
-	mutex   sync.Mutex
-	took    []float64 // milliseconds
+	began     time.Time
+	latency   histogram
+	mutex     sync.Mutex
+	took      []float64     // milliseconds
+	firstLost time.Duration // since the beginning; negative: none was
 }
 
 func load(arguments []string) int {
@@ -84,7 +88,8 @@ func load(arguments []string) int {
 			Timeout:   *timeout,
 			Transport: &http.Transport{MaxIdleConnsPerHost: *limit, IdleConnTimeout: 5 * time.Second},
 		},
-		open: make(chan struct{}, *limit),
+		open:      make(chan struct{}, *limit),
+		firstLost: -1,
 	}
 	known := strings.FieldsFunc(*urls, func(r rune) bool { return r == ',' })
 	g.endpoints.Store(&known)
@@ -125,6 +130,7 @@ func stagesOf(shape string) ([]stage, error) {
 func (g *generator) run(ctx context.Context, stages []stage, random *rand.Rand) {
 	var open sync.WaitGroup
 	begins := time.Now()
+	g.began = begins
 	turn := 0
 	for _, s := range stages {
 		ends := begins.Add(s.lasts)
@@ -150,6 +156,7 @@ func (g *generator) run(ctx context.Context, stages []stage, random *rand.Rand) 
 				}(at, turn)
 			default:
 				g.unsent.Add(1)
+				g.lost(at)
 			}
 		}
 		wait(ctx, time.Until(ends))
@@ -174,11 +181,13 @@ func (g *generator) ask(due time.Time, turn int) {
 	endpoints := *g.endpoints.Load()
 	if len(endpoints) == 0 {
 		g.refused.Add(1)
+		g.lost(due)
 		return
 	}
 	response, err := g.client.Get(endpoints[turn%len(endpoints)])
 	if err != nil {
 		g.count(err)
+		g.lost(due)
 		return
 	}
 	_, err = io.Copy(io.Discard, response.Body)
@@ -186,8 +195,10 @@ func (g *generator) ask(due time.Time, turn int) {
 	switch {
 	case err != nil:
 		g.count(err)
+		g.lost(due)
 	case response.StatusCode != http.StatusOK:
 		g.failed.Add(1)
+		g.lost(due)
 	default:
 		g.answered.Add(1)
 		took := time.Since(due)
@@ -195,6 +206,16 @@ func (g *generator) ask(due time.Time, turn int) {
 		g.mutex.Lock()
 		g.took = append(g.took, float64(took.Microseconds())/1000)
 		g.mutex.Unlock()
+	}
+}
+
+// lost remembers the earliest request that got no success, by when it was due.
+func (g *generator) lost(due time.Time) {
+	at := due.Sub(g.began)
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	if g.firstLost < 0 || at < g.firstLost {
+		g.firstLost = at
 	}
 }
 
@@ -221,8 +242,13 @@ func (g *generator) tally() tally {
 		}
 		return g.took[min(int(share*float64(len(g.took))), len(g.took)-1)]
 	}
+	first := -1.0
+	if g.firstLost >= 0 {
+		first = g.firstLost.Seconds()
+	}
 	return tally{
-		Due: g.due.Load(), Answered: g.answered.Load(), Refused: g.refused.Load(),
+		FirstLostSeconds: first,
+		Due:              g.due.Load(), Answered: g.answered.Load(), Refused: g.refused.Load(),
 		Failed: g.failed.Load(), Late: g.late.Load(), Unsent: g.unsent.Load(),
 		P50Ms: at(0.50), P95Ms: at(0.95), P99Ms: at(0.99),
 	}

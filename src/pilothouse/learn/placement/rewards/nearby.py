@@ -13,7 +13,7 @@ def nearby(resource: Resource = "requests") -> Mixture:
         ("hard-limit", 2.0),
         ("soft-limit", 1.0),
         ("new-node", 0.4),
-        ("snug", 0.12),
+        ("snug", 0.3),
         ("roomy", 0.4),
     )
     return Mixture(name="nearby", resource=resource, weights=weights)

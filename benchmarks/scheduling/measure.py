@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run: pods that wait, a scheduler that starts, and what it took until all have a node."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import ssl
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from benchmarks.scheduling.arms import scheduler, scorer_as, site_of
+from pilothouse.errors import LabFailed
+from pilothouse.lab import Lab, process
+
+NAMESPACE = "scheduling"
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def prepare(lab: Lab) -> None:
+    """A namespace for the pods, and nobody who schedules them yet."""
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    lab.apply(json.dumps(space))
+    lab.kill("kube-scheduler")
+
+
+def run(lab: Lab, arm: str, *, pods: int, percentage: int) -> dict[str, Any]:
+    """Create the pods, start the arm's scheduler, measure until all are placed, clean up."""
+    _create(lab, pods)
+    _wait(lambda: _scorer_answers(lab), 120)
+    with scorer_as(lab, arm):
+        lab.start(scheduler(site_of(lab), arm, percentage=percentage))
+        entry = lab.component("kube-scheduler")
+        try:
+            found = _measure(lab, entry.pid, pods)
+            assert process.is_alive(entry.pid, entry.ticks), "the scheduler died"
+        finally:
+            lab.kill("kube-scheduler")
+    _wait(lambda: _deleted(lab), 600, every=1.0)
+    return found
+
+
+def _scorer_answers(lab: Lab) -> bool:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{lab.scorer_url}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _create(lab: Lab, count: int) -> None:
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": NAMESPACE,
+                "annotations": {"latencySoftConstraint": "20", "latencyHardConstraint": "30"},
+            },
+            "spec": {
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [
+                    {
+                        "name": "c",
+                        "image": "none",
+                        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+                    }
+                ],
+            },
+        }
+        for name in _names(count)
+    ]
+    lab.kubectl("create", "-f", "-", text="\n".join(json.dumps(pod) for pod in pods))
+
+
+def _names(count: int) -> list[str]:
+    return [f"pod-{number:05d}" for number in range(count)]
+
+
+def _deleted(lab: Lab) -> bool:
+    """One DELETE on the collection; a slow server may need several."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    with suppress(LabFailed):
+        lab.kubectl("delete", "--raw", f"{path}?gracePeriodSeconds=0")
+    left = json.loads(lab.kubectl("get", "--raw", f"{path}?limit=1&resourceVersion="))
+    return not left["items"]
+
+
+def _measure(lab: Lab, pid: int, pods: int) -> dict[str, Any]:
+    """From the first scheduled pod to the last.
+
+    The scheduler's own counters are read at both ends only: answering costs it milliseconds, which
+    would be counted as scheduling. In between the API server says whether a pod still waits.
+    """
+    server = _Server(lab)
+    while (before := _placed(server.metrics())) == 0:
+        time.sleep(0.05)
+    began, cpu_before = time.monotonic(), _cpu_seconds(pid)
+    # The queue hands out pods by name; to ask for one is cheap, to ask whether any waits is not.
+    _wait(lambda: server.has_node(_names(pods)[-1]), 600, every=0.05)
+    _wait(lambda: not server.has_waiting(), 600, every=0.05)
+    seconds, cpu = time.monotonic() - began, _cpu_seconds(pid) - cpu_before
+    text = server.metrics()
+    cycles = r'pilothouse_scheduler_cycles_total\{path="([^"]+)"\} ([0-9.e+]+)'
+    return {
+        "pods_per_second": (pods - before) / seconds,
+        "cpu_seconds_per_pod": cpu / (pods - before),
+        "errors": total(text, "scheduler_schedule_attempts_total", 'result="error"'),
+        "panics": total(text, "pilothouse_scheduler_panics_total"),
+        "cycle_ms": mean(text, "scheduler_scheduling_algorithm_duration_seconds"),
+        "score_ms": mean(
+            text, "scheduler_framework_extension_point_duration_seconds", 'extension_point="Score"'
+        ),
+        "prescore_ms": quantiles(text, "pilothouse_scheduler_forward_duration_seconds"),
+        "paths": {found[1]: float(found[2]) for found in re.finditer(cycles, text)},
+    }
+
+
+class _Server:
+    """What is asked of the API server and of the scheduler while it works."""
+
+    def __init__(self, lab: Lab) -> None:
+        planned = lab.planned
+        assert planned is not None
+        context = ssl.create_default_context(cafile=str(lab.layout.pki / "ca.crt"))
+        context.load_cert_chain(lab.layout.pki / "admin.crt", lab.layout.pki / "admin.key")
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
+        self._pods = f"{lab.status()['api']}/api/v1/namespaces/{NAMESPACE}/pods"
+        self._metrics = f"https://127.0.0.1:{planned.ports['kube-scheduler']}/metrics"
+
+    def _get(self, url: str) -> str:
+        with self._opener.open(url, timeout=30) as answer:
+            return str(answer.read().decode())
+
+    def has_node(self, pod: str) -> bool:
+        return bool(json.loads(self._get(f"{self._pods}/{pod}"))["spec"].get("nodeName"))
+
+    def has_waiting(self) -> bool:
+        query = urllib.parse.urlencode({"fieldSelector": "spec.nodeName=", "limit": 1})
+        return bool(json.loads(self._get(f"{self._pods}?{query}"))["items"])
+
+    def metrics(self) -> str:
+        """The scheduler's metrics; not there in the first second."""
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                return self._get(self._metrics)
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+
+def _placed(text: str) -> float:
+    return total(text, "scheduler_schedule_attempts_total", 'result="scheduled"')
+
+
+def total(text: str, name: str, label: str = "") -> float:
+    """The sum of a metric's series that carry the label."""
+    lines = [ln for ln in text.splitlines() if ln.startswith(name + "{") and label in ln]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+def mean(text: str, name: str, label: str = "") -> float | None:
+    """A histogram's mean in milliseconds."""
+    count = _either(text, f"{name}_count", label)
+    return 1000 * _either(text, f"{name}_sum", label) / count if count else None
+
+
+def _either(text: str, name: str, label: str) -> float:
+    """With labels or without."""
+    bare = re.search(rf"^{name} (\S+)$", text, re.M)
+    return float(bare[1]) if bare and not label else total(text, name, label)
+
+
+def quantiles(text: str, name: str) -> dict[str, float]:
+    """Median and 99th percentile from a histogram's buckets, in milliseconds, interpolated."""
+    buckets: dict[float, float] = {}
+    for line in text.splitlines():
+        if line.startswith(name + "_bucket{"):
+            found = re.search(r'le="([^"]+)"', line)
+            assert found is not None
+            edge = float(found[1].replace("+Inf", "inf"))
+            buckets[edge] = buckets.get(edge, 0.0) + float(line.rsplit(" ", 1)[1])
+    edges = sorted(buckets)
+    if not edges or buckets[edges[-1]] == 0:
+        return {}
+    return {
+        key: 1000 * _quantile(edges, buckets, share) for key, share in (("p50", 0.5), ("p99", 0.99))
+    }
+
+
+def _quantile(edges: list[float], buckets: dict[float, float], share: float) -> float:
+    wanted = share * buckets[edges[-1]]
+    below, before = 0.0, 0.0
+    for edge in edges:
+        if buckets[edge] >= wanted:
+            if edge == float("inf"):
+                return below
+            inside = buckets[edge] - before
+            return below + (edge - below) * (wanted - before) / inside if inside else edge
+        below, before = edge, buckets[edge]
+    return below
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def _wait(done: Callable[[], bool], seconds: float, *, every: float = 0.2) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"not within {seconds:g} s")
+        time.sleep(every)

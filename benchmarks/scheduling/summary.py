@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the runs say together, and which bounds they miss."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.scheduling.arms import BROKEN
+
+RATIO, RATIO_LOW, RATIO_BROKEN = 0.95, 0.90, 0.90  # of the stock scheduler's pods per second
+CPU = 1.08  # of its processor time per pod
+MEDIAN_MS, P99_MS = 0.4, 1.5  # that a cycle may take longer
+WIDEST = 0.05  # half of a throughput's interval
+
+
+def summarize(arm: str, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Medians of one arm, and its ratios to the stock run of the same turn."""
+    own = [run for run in runs if run["arm"] == arm]
+    stock = {run["turn"]: run for run in runs if run["arm"] == "stock"}
+    ratios = _ratios(own, stock, "pods_per_second")
+    low, high = _interval(ratios)
+    return {
+        "runs": len(own),
+        "pods_per_second": statistics.median(r["pods_per_second"] for r in own),
+        "cpu_ms_per_pod": 1000 * statistics.median(r["cpu_seconds_per_pod"] for r in own),
+        "ratio": _median(ratios),
+        "ratio_low": low,
+        "ratio_high": high,
+        "cpu_ratio": _median(_ratios(own, stock, "cpu_seconds_per_pod")),
+        "prescore_p50_ms": _median(r["prescore_ms"].get("p50") for r in own),
+        "prescore_p99_ms": _median(r["prescore_ms"].get("p99") for r in own),
+        "cycle_ms": _median(r["cycle_ms"] for r in own),
+        "score_ms": _median(r["score_ms"] for r in own),
+        "errors": sum(r["errors"] for r in own),
+        "panics": sum(r["panics"] for r in own),
+        "paths": own[-1]["paths"],
+    }
+
+
+def _ratios(
+    own: Sequence[dict[str, Any]], stock: dict[int, dict[str, Any]], what: str
+) -> list[float]:
+    return [run[what] / stock[run["turn"]][what] for run in own if run["turn"] in stock]
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _interval(ratios: Sequence[float]) -> tuple[float, float]:
+    """95 % interval of the median, by resampling the pairs; a single pair says nothing."""
+    if len(ratios) < 2:
+        return 0.0, float("inf")
+    random = np.random.default_rng(0)
+    drawn = random.choice(ratios, (4000, len(ratios)))
+    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def missed(arm: str, found: dict[str, Any]) -> list[str]:
+    """The bounds that an arm misses, each as a sentence."""
+    checks = {f"{arm}: {found['errors']:.0f} pods failed": found["errors"] == 0}
+    checks[f"{arm}: {found['panics']:.0f} panics"] = found["panics"] == 0
+    if arm in BROKEN and found["ratio"] is not None:
+        said = f"{arm}: ratio {found['ratio']:.3f}, needs {RATIO_BROKEN}"
+        checks[said] = found["ratio"] >= RATIO_BROKEN
+    if arm == "plugin" and found["ratio"] is not None:
+        low = found["ratio_low"]
+        checks |= {
+            f"{arm}: ratio {found['ratio']:.3f}, needs {RATIO}": found["ratio"] >= RATIO,
+            f"{arm}: the ratio's lower bound {low:.3f}, needs {RATIO_LOW}": low >= RATIO_LOW,
+        }
+    if arm in ("plugin", *BROKEN):
+        checks |= cost(arm, found)
+    return [text for text, holds in checks.items() if not holds]
+
+
+def cost(arm: str, found: dict[str, Any], *, room: float = 1.0) -> dict[str, bool]:
+    """What hardly depends on how busy the machine is otherwise; few short runs need some room."""
+    p50, p99 = found["prescore_p50_ms"], found["prescore_p99_ms"]
+    checks = {f"{arm}: PreScore was never measured": p50 is not None and p99 is not None}
+    if p50 is not None and p99 is not None:
+        checks[f"{arm}: PreScore median {p50:.3f} ms, limit {MEDIAN_MS}"] = p50 <= MEDIAN_MS
+        checks[f"{arm}: PreScore p99 {p99:.3f} ms, limit {P99_MS}"] = p99 <= P99_MS
+    if found["cpu_ratio"] is not None:
+        said = f"{arm}: CPU per pod {found['cpu_ratio']:.3f} x stock, limit {CPU * room:.3f}"
+        checks[said] = found["cpu_ratio"] <= CPU * room
+    return checks
+
+
+def table(summary: dict[str, dict[str, Any]]) -> str:
+    """One line per arm, as the README shows them."""
+    lines = [
+        "| arm | runs | pods/s | × stock | 95 % | CPU ms/pod | × stock | cycle ms | PreScore p50 "
+        "| p99 ms |",
+        "|---|---:|---:|---:|---|---:|---:|---:|---:|---:|",
+    ]
+    for arm, s in summary.items():
+        spread = f"{s['ratio_low']:.2f}-{s['ratio_high']:.2f}" if s["runs"] > 1 else ""
+        lines.append(
+            f"| {arm} | {s['runs']} | {s['pods_per_second']:.0f} | {_cell(s['ratio'])} | {spread} "
+            f"| {s['cpu_ms_per_pod']:.2f} | {_cell(s['cpu_ratio'])} | {_cell(s['cycle_ms'])} "
+            f"| {_cell(s['prescore_p50_ms'])} | {_cell(s['prescore_p99_ms'])} |"
+        )
+    return "\n".join(lines)
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduling benchmark reads histograms right, and misses its bounds when it should."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from typing import Any
+
+import pytest
+
+from benchmarks.scheduling.measure import mean, quantiles, total
+from benchmarks.scheduling.summary import missed, summarize, table
+from pilothouse.testing import impostor
+
+METRICS = """\
+scheduler_schedule_attempts_total{profile="d",result="scheduled"} 40
+scheduler_schedule_attempts_total{profile="d",result="error"} 2
+scheduler_scheduling_algorithm_duration_seconds_sum 0.2
+scheduler_scheduling_algorithm_duration_seconds_count 100
+pilothouse_scheduler_forward_duration_seconds_bucket{path="scored",le="0.0001"} 50
+pilothouse_scheduler_forward_duration_seconds_bucket{path="scored",le="0.001"} 100
+pilothouse_scheduler_forward_duration_seconds_bucket{path="scored",le="+Inf"} 100
+"""
+
+
+def runs(arm: str, ratio: float, **changes: Any) -> list[dict[str, Any]]:
+    """Four turns of the stock scheduler and of an arm that is so much faster."""
+    plain = {"errors": 0.0, "panics": 0.0, "cycle_ms": 2.0, "score_ms": 1.0, "paths": {}}
+    found: list[dict[str, Any]] = []
+    for turn in range(4):
+        speed = 100.0 + 10 * turn
+        stock = plain | {"pods_per_second": speed, "cpu_seconds_per_pod": 0.004, "prescore_ms": {}}
+        own = stock | {"pods_per_second": speed * ratio, "prescore_ms": {"p50": 0.1, "p99": 0.5}}
+        found += [
+            stock | {"arm": "stock", "turn": turn},
+            own | {"arm": arm, "turn": turn} | changes,
+        ]
+    return found
+
+
+def test_histograms_give_means_and_quantiles_in_milliseconds() -> None:
+    assert total(METRICS, "scheduler_schedule_attempts_total", 'result="error"') == 2
+    assert mean(METRICS, "scheduler_scheduling_algorithm_duration_seconds") == pytest.approx(2.0)
+    found = quantiles(METRICS, "pilothouse_scheduler_forward_duration_seconds")
+    assert found == {"p50": pytest.approx(0.1), "p99": pytest.approx(0.982)}
+    assert quantiles(METRICS, "nothing_of_that_name") == {}
+
+
+def test_a_ratio_is_of_neighbors() -> None:
+    found = summarize("plugin", runs("plugin", 0.97))
+
+    assert found["ratio"] == pytest.approx(0.97)
+    assert (found["ratio_low"], found["ratio_high"]) == (pytest.approx(0.97), pytest.approx(0.97))
+    assert "| plugin | 4 |" in table({"plugin": found})
+
+
+@pytest.mark.parametrize(
+    ("arm", "ratio", "changes", "says"),
+    [
+        ("plugin", 0.94, {}, "ratio 0.940"),
+        ("plugin", 1.0, {"cpu_seconds_per_pod": 0.0044}, "CPU per pod 1.100"),
+        ("plugin", 1.0, {"prescore_ms": {"p50": 0.5, "p99": 0.6}}, "PreScore median"),
+        ("plugin", 1.0, {"prescore_ms": {"p50": 0.1, "p99": 1.6}}, "PreScore p99"),
+        ("plugin", 1.0, {"prescore_ms": {}}, "never measured"),
+        ("hung", 0.89, {}, "needs 0.9"),
+        ("garbage", 1.0, {"errors": 1.0}, "4 pods failed"),
+        ("garbage", 1.0, {"panics": 1.0}, "4 panics"),
+    ],
+)
+def test_a_missed_bound_is_said(arm: str, ratio: float, changes: Any, says: str) -> None:
+    assert missed(arm, summarize(arm, runs(arm, 1.0))) == []
+    failed = missed(arm, summarize(arm, runs(arm, ratio, **changes)))
+    assert any(says in text for text in failed), failed
+
+
+TABLE = {
+    "apiVersion": "pilothouse.dev/v1alpha1",
+    "ttlSeconds": 10,
+    "latency": {"": {"worker-1": 5.0}},
+    "policy": {"version": "v", "card": {}, "weights": ""},
+}
+
+
+def ask(port: int, *, most: int = 1 << 16) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        connection.sendall(b"GET /v1/table HTTP/1.1\r\n\r\n")
+        said = b""
+        while len(said) < most and (more := connection.recv(65536)):
+            said += more
+    return said.partition(b"\r\n\r\n")[2]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def test_an_impostor_behaves_as_told_in_turn() -> None:
+    port = free_port()
+    good = impostor.answer(json.dumps(TABLE).encode())
+    with impostor.impostor(port, impostor.in_turn(good, impostor.hang_up, good)):
+        said = [ask(port) for _ in range(3)]
+    assert [bool(one) for one in said] == [True, False, True]
+    assert threading.active_count() < 20
+
+
+def test_garbage_is_garbage_each_in_its_own_way() -> None:
+    found = {}
+    for name, behave in impostor.garbage(TABLE).items():
+        port = free_port()
+        with impostor.impostor(port, behave):
+            found[name] = ask(port)
+    assert found.keys() >= {"not-a-number", "extreme", "unknown-nodes", "version", "huge"}
+    assert b"NaN" in found["not-a-number"]
+    assert b"1e+308" in found["extreme"]
+    assert len(found["huge"]) > 60_000
+    assert len(set(found.values())) == len(found)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scorer asks the nodes' probes, and leaves those alone that never answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from pilothouse.scorer.board import Board
+from pilothouse.scorer.watch import LONGEST_SILENCE_SECONDS, PROBE_SECONDS, Probes
+from tests.scorer.test_scorer import Clock, FixedView, a_machine
+
+ANSWER = b'{"latency_ms": 12.5, "spread_ms": 1.0}'
+
+
+@asynccontextmanager
+async def a_probe(asked: Counter[str], says: Callable[[], bytes]) -> AsyncIterator[int]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked[(await reader.readline()).split()[1].decode()] += 1
+        body = says()
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+        )
+        writer.write(body)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def a_board(*addresses: str) -> tuple[Board, Clock]:
+    clock = Clock()
+    nodes = [a_machine(f"node-{i}", address=address) for i, address in enumerate(addresses)]
+    return Board(view=FixedView(*nodes), clock=clock), clock
+
+
+def test_every_probe_is_asked_for_every_user() -> None:
+    async def check() -> None:
+        board, _ = a_board("127.0.0.1", "")
+        asked: Counter[str] = Counter()
+        async with a_probe(asked, lambda: ANSWER) as port:
+            probes = Probes(board, port)
+            await probes.ask(["", "10.1.1.1:80"])
+            await probes.close()
+        assert asked == {"/v1/latency": 1, "/v1/latency?user=10.1.1.1%3A80": 1}
+        assert board.latencies()["node-0"].milliseconds == 12.5
+        assert board.latencies("10.1.1.1:80")["node-0"].milliseconds == 12.5
+
+    asyncio.run(check())
+
+
+def test_a_node_without_a_probe_is_asked_less_and_less_and_one_that_answers_at_once() -> None:
+    async def check() -> None:
+        board, clock = a_board("127.0.0.1")
+        asked: Counter[str] = Counter()
+        answers = [b"not a probe"]
+        async with a_probe(asked, lambda: answers[-1]) as port:
+            probes = Probes(board, port)
+
+            async def rounds(count: int) -> int:
+                before = asked.total()
+                for _ in range(count):
+                    await probes.ask([""])
+                    clock.now += PROBE_SECONDS
+                return asked.total() - before
+
+            assert await rounds(60) < 12
+            answers.append(ANSWER)
+            clock.now += LONGEST_SILENCE_SECONDS
+            assert await rounds(5) == 5
+            await probes.close()
+
+    asyncio.run(check())
