@@ -29,7 +29,6 @@ from pilothouse.policy import artifact, safetensors, shipped
 
 NAMESPACE = "placing"
 Eventually = Callable[..., Any]
-pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +61,7 @@ def pods_of(lab: Lab) -> dict[str, tuple[str, str]]:
     }
 
 
+@pytest.mark.timeout(900)
 def test_environment_on_real_workers_passes_gymnasiums_check_and_places_real_pods(
     lab: Lab,
 ) -> None:
@@ -82,6 +82,7 @@ def test_environment_on_real_workers_passes_gymnasiums_check_and_places_real_pod
     assert pods_of(lab) == {}, "nothing is left"
 
 
+@pytest.mark.timeout(900)
 def test_a_namespace_with_other_peoples_pods_is_refused(lab: Lab) -> None:
     pod = {
         "apiVersion": "v1",
@@ -104,6 +105,7 @@ def served(lab: Lab) -> str:
         return str(json.loads(answer.read())["policy"]["version"])
 
 
+@pytest.mark.timeout(900)
 def test_training_on_real_pods_changes_what_the_scorer_serves(
     lab: Lab, policy: Path, eventually: Eventually, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,10 +122,11 @@ def test_training_on_real_pods_changes_what_the_scorer_serves(
     assert pods_of(lab) == {}
 
 
+@pytest.mark.timeout(900)
 def test_comparison_on_the_real_scheduler_names_the_profile_and_records_every_placement(
     lab: Lab, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    words = "compare placement --test 2 --arms default,el-rl --seeds 1 --pods 3 --replacements 3"
+    words = "compare placement --test 2 --arms default,el-rl --seeds 1 --pods 2 --replacements 4"
     more = "--latency-factor 5 --json --namespace placing"
     where = ["--live", str(lab.layout.kubeconfig), "--out", str(tmp_path)]
     assert main([*words.split(), *more.split(), *where]) == 0
@@ -145,8 +148,9 @@ def test_comparison_on_the_real_scheduler_names_the_profile_and_records_every_pl
     assert binds.valid.all(), "three nodes in every record"
 
 
+@pytest.mark.timeout(900)
 def test_when_a_node_is_lost_and_a_better_one_joins_the_load_follows(lab: Lab) -> None:
-    trial = Trial(test=2, pods=3, replacements=5, nodes_move=True, latency_factor=5)
+    trial = Trial(test=2, pods=2, replacements=4, nodes_move=True, latency_factor=5)
     comparison = compare_live(
         trial, ("el-rl",), a_place(lab, probe_port=PROBE_PORT), seeds=1, quiet=True
     )

@@ -223,7 +223,7 @@ def _write_png(plot: Plot, folder: Path) -> Path:
     axes = figure.add_subplot()
     for number, (name, values) in enumerate(plot.curves.items()):
         color = f"C{number}"
-        axes.plot(values, color=color, alpha=0.3, linewidth=0.8)
+        axes.plot(values, color=color, alpha=0.45, linewidth=0.8)
         axes.plot(moving_average(values), color=color, label=name)
     for number, change in enumerate(plot.changes):
         label = plot.change if number == 0 else None
@@ -277,7 +277,7 @@ def write_page(folder: Path, title: str, tables: Sequence[Comparison], notes: st
     style = (
         "body{font:15px system-ui;max-width:72em;margin:2em auto;padding:0 1em}"
         "table{border-collapse:collapse}td,th{padding:.25em .7em;text-align:left;"
-        "border-bottom:1px solid #ccc}img{max-width:100%}figure{margin:1.5em 0}"
+        "border-bottom:1px solid #ccc}td{white-space:nowrap}img{max-width:100%}figure{margin:1.5em 0}"
     )
     page = (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
