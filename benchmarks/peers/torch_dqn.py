@@ -121,7 +121,7 @@ def train(courses, job, seed):
             features, exists, mask = clusters.observe()
         if step >= job["learning_starts"]:
             learn(network, target, optimizer, replay, job["batch"], job["gamma"])
-        rate.step()
+            rate.step()
         if step % job["target_every"] == 0:
             target.load_state_dict(network.state_dict())
     return network, replay, returns

@@ -28,13 +28,12 @@ import numpy as np
 
 from pilothouse import policy as policies
 from pilothouse.cli.output import progress
-from pilothouse.learn.placement import judging, references, rewards, training
+from pilothouse.learn.placement import judging, references
 from pilothouse.learn.placement.chooser import HEURISTICS, Learned
 from pilothouse.learn.placement.course import Family, PodSizes, draw
 from pilothouse.learn.placement.playing import play
 from pilothouse.learn.placement.presets import FAST
-from pilothouse.learn.placement.rewards.shuffled import Shuffled
-from pilothouse.policy import Policy, shipped
+from pilothouse.policy import shipped
 
 RESULTS = Path(__file__).with_name("results.json")
 HELD_OUT = 500_000
@@ -87,6 +86,8 @@ def generalized(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def trained(kind: str, folder: Path) -> None:
     """Five seeds by the command's own defaults."""
+    from pilothouse.learn.placement import rewards, training
+
     reward = rewards.named(rewards.OF_POLICY[kind])
     training.train(kind, training.sized(kind, FAST), reward, seeds=range(1, 6), out=folder / kind)
 
@@ -103,6 +104,8 @@ def networks(kind: str, folder: Path | None) -> list[str]:
 
 def controls(kind: str) -> dict[str, Any]:
     """How many of 200 random networks pass, and whether two trained on shuffled rewards do."""
+    from pilothouse.learn.placement import rewards, training
+    from pilothouse.learn.placement.rewards.shuffled import Shuffled
     from pilothouse.learn.placement.trainer import Trainer
 
     reward = rewards.named(rewards.OF_POLICY[kind])
@@ -256,32 +259,12 @@ def _merge(into: dict[str, Any], part: dict[str, Any]) -> None:
 
 def show(results: dict[str, Any]) -> int:
     """Print the tables; 1 when a median, a shipped policy's line or a control fails."""
-    failed = 0
     print("| line | bound | " + " | ".join(f"{size} nodes" for size in SIZES) + " |")
     print("|---|--:|" + "--:|" * len(SIZES))
-    for kind, found in results["policies"].items():
-        own = shipped(kind) if kind in policies.shipped_names() else None
-        failed += _show_lines(kind, found.get("lines", []), own)
-    for kind, found in results["policies"].items():
-        for size in BEYOND:
-            worse = [r["worse"] for r in found.get("beyond", []) if r["nodes"] == size]
-            if worse:
-                by_seed: dict[int, float] = {}
-                for row in found["beyond"]:
-                    if row["nodes"] == size:
-                        seed = row["seed"]
-                        by_seed[seed] = max(by_seed.get(seed, -1.0), row["worse"])
-                middle = median(by_seed.values())
-                failed += middle > GENERALIZES
-                print(
-                    f"{kind}: at {size} nodes at most {100 * middle:.1f} % worse than trained on "
-                    f"(median seed; worst {100 * max(by_seed.values()):.1f} %)"
-                )
-        told = found.get("controls")
-        if told:
-            failed += told["random networks that pass"] > MOST_RANDOM * told["random networks"]
-            failed += told["trained on shuffled rewards and pass"] > 0
-            print(f"{kind}: controls {json.dumps(told)}")
+    found = results["policies"]
+    failed = sum(_show_lines(kind, found[kind].get("lines", [])) for kind in found)
+    failed += sum(_show_beyond(kind, found[kind].get("beyond", [])) for kind in found)
+    failed += sum(_show_controls(kind, found[kind].get("controls")) for kind in found)
     for part in ("gap to the optimum", "openb"):
         if part in results:
             print(f"{part}: {json.dumps(results[part], indent=1)}")
@@ -289,9 +272,32 @@ def show(results: dict[str, Any]) -> int:
     return 1 if failed else 0
 
 
-def _show_lines(kind: str, rows: list[dict[str, Any]], own: Policy | None) -> int:
-    """One row of the table per line: median (worst) of the seeds, and the shipped one's."""
+def _show_beyond(kind: str, rows: list[dict[str, Any]]) -> int:
+    """The ratio that suffers most of each seed, at each size beyond those trained on."""
     failed = 0
+    for size in dict.fromkeys(row["nodes"] for row in rows):
+        at = [row for row in rows if row["nodes"] == size]
+        seeds = sorted({row["seed"] for row in at})
+        worst = [max(row["worse"] for row in at if row["seed"] == seed) for seed in seeds]
+        failed += median(worst) > GENERALIZES
+        print(
+            f"{kind}: at {size} nodes {100 * median(worst):.1f} % worse than on the sizes trained "
+            f"on (median of {len(seeds)} seeds; worst {100 * max(worst):.1f} %)"
+        )
+    return failed
+
+
+def _show_controls(kind: str, told: dict[str, int] | None) -> int:
+    if told is None:
+        return 0
+    print(f"{kind}: controls {json.dumps(told)}")
+    many = told["random networks that pass"] > MOST_RANDOM * told["random networks"]
+    return many + (told["trained on shuffled rewards and pass"] > 0)
+
+
+def _show_lines(kind: str, rows: list[dict[str, Any]]) -> int:
+    """One row of the table per line: median (worst) of the seeds, and the shipped one's."""
+    failed, own = 0, shipped(kind).card.weights_sha256[:12]
     for what in dict.fromkeys(row["what"] for row in rows):
         cells = []
         for size in SIZES:
@@ -303,7 +309,7 @@ def _show_lines(kind: str, rows: list[dict[str, Any]], own: Policy | None) -> in
             values = sorted((row["value"] for row in at), reverse=line["at_least"])
             middle, worst = median(values), values[-1]
             bad = middle < line["bound"] if line["at_least"] else middle > line["bound"]
-            mine = [r for r in at if own and r["weights"] == own.card.weights_sha256[:12]]
+            mine = [row for row in at if row["weights"] == own]
             bad = bad or any(not row["holds"] for row in mine)
             failed += bad
             told = f", shipped {mine[0]['value']:.3f}" if mine and len(at) > 1 else ""

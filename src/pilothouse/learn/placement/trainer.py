@@ -165,23 +165,36 @@ def _epsilon(settings: Settings, step: Array) -> Array:
 # ---- the update ----
 
 
+class Mind(NamedTuple):
+    """What an update changes; small, so that leaving it as it was costs nothing."""
+
+    key: Array
+    weights: Weights
+    optimizer: optax.OptState
+
+
 def _update(settings: Settings, carry: Carry) -> tuple[Carry, Array]:
     """One step of double DQN on a batch of the replay."""
-    key, own = jax.random.split(carry.key)
+    mind, td_loss = _improved(settings, carry, Mind(carry.key, carry.weights, carry.optimizer))
+    return carry._replace(**mind._asdict()), td_loss
+
+
+def _improved(settings: Settings, carry: Carry, mind: Mind) -> tuple[Mind, Array]:
+    """The same, of the mind alone; the carry's replay and target are only looked at."""
+    key, own = jax.random.split(mind.key)
     filled = jnp.minimum(carry.stage_step * settings.envs, settings.buffer)
     index = jax.random.randint(own, (settings.batch,), 0, filled)
     batch = jax.tree.map(lambda store: store[index], carry.replay)
-    goal = wanted(carry.weights, carry.target, batch, settings.gamma)
+    goal = wanted(mind.weights, carry.target, batch, settings.gamma)
 
     def loss(weights: Weights) -> Array:
         error = _taken(q_values(weights, batch.sight), batch.choice) - goal
         total: Array = (optax.losses.huber_loss(error) * batch.counts).mean()
         return total
 
-    td_loss, gradient = jax.value_and_grad(loss)(carry.weights)
-    change, optimizer = _optimizer(settings).update(gradient, carry.optimizer, carry.weights)
-    weights = optax.apply_updates(carry.weights, change)
-    return carry._replace(key=key, weights=weights, optimizer=optimizer), td_loss
+    td_loss, gradient = jax.value_and_grad(loss)(mind.weights)
+    change, optimizer = _optimizer(settings).update(gradient, mind.optimizer, mind.weights)
+    return Mind(key, optax.apply_updates(mind.weights, change), optimizer), td_loss
 
 
 def wanted(weights: Weights, target: Weights, batch: Transition, gamma: float) -> Array:
@@ -208,18 +221,21 @@ def _iterate(
     settings: Settings, reward: Reward, courses: dict[str, Array], carry: Carry, _: None
 ) -> tuple[Carry, tuple[Array, Array]]:
     """The steps between two trainings, then one training."""
-    updates = settings.updates
     act = partial(_act, settings, reward, courses)
     carry, q = jax.lax.scan(lambda c, _: act(c), carry, length=settings.train_every)
     learns = carry.stage_step >= min(settings.learning_starts, settings.buffer // settings.envs)
 
-    def learn(carry: Carry) -> tuple[Carry, Array]:
-        return jax.lax.scan(lambda c, _: _update(settings, c), carry, length=updates)
+    def learn(mind: Mind) -> tuple[Mind, Array]:
+        improve = partial(_improved, settings, carry)
+        return jax.lax.scan(lambda m, _: improve(m), mind, length=settings.updates)
 
-    def wait(carry: Carry) -> tuple[Carry, Array]:
-        return carry, jnp.zeros(updates)
+    def wait(mind: Mind) -> tuple[Mind, Array]:
+        return mind, jnp.zeros(settings.updates)
 
-    carry, loss = jax.lax.cond(learns, learn, wait, carry)
+    # The replay stays outside: with several seeds both branches run, and one is thrown away.
+    mind = Mind(carry.key, carry.weights, carry.optimizer)
+    mind, loss = jax.lax.cond(learns, learn, wait, mind)
+    carry = carry._replace(**mind._asdict())
     due = carry.step % settings.target_every < settings.train_every
     target = jax.tree.map(lambda new, old: jnp.where(due, new, old), carry.weights, carry.target)
     return carry._replace(target=target), (q.mean(), loss.mean())
