@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -79,12 +80,21 @@ def start_janitor(kubeconfig: Path, log: Path, *options: str) -> subprocess.Pope
         return subprocess.Popen([*command, *options], stdout=output, stderr=output)
 
 
+def _holder(lab: Lab) -> str:
+    words = ("lease", "pilothouse-janitor", "-n", "pilothouse-system", "--ignore-not-found")
+    return lab.kubectl("get", *words, "-o", "jsonpath={.spec.holderIdentity}")
+
+
 @pytest.fixture(scope="session")
 def janitor(
-    janitor_kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory
+    installed: Lab, janitor_kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[subprocess.Popen[bytes]]:
     log = tmp_path_factory.mktemp("janitor") / "log"
     process = start_janitor(janitor_kubeconfig, log, "--dead-after", "20", "--grace", "3")
+    deadline = monotonic() + 60
+    while f"_{process.pid}_" not in _holder(installed):  # without one nobody may enforce
+        assert monotonic() < deadline, log.read_text()[-500:]
+        sleep(0.5)
     yield process
     process.terminate()
     process.wait(20)

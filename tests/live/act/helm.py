@@ -23,6 +23,7 @@ from pilothouse.domain import (
     Snapshot,
     Status,
 )
+from pilothouse.errors import UserError
 from pilothouse.journal import Journal
 from pilothouse.lab import Lab
 from pilothouse.live import ActingCluster
@@ -84,7 +85,11 @@ class Helm:
         if others:  # everybody enforces, which no real cluster would be asked to bear
             settings = with_overrides(settings, {"modes.default": "enforce"})
         self.acting.wait_to_lead(print)
-        self.acting.require_janitor()
+        try:
+            self.acting.require_janitor()
+        except UserError:
+            cluster.close()  # or the lease would be held by nobody who acts
+            raise
         self.agents = {agent: Scripted(agent) for agent in RANKS}
         registered = [Registration(a, RANKS[n], a.title) for n, a in self.agents.items()]
         self.journal = journal_type.open(journal, settings=settings.journal)

@@ -69,6 +69,7 @@ def test_killed_loop_keeps_every_promise(
     loops = [standby(0)]
     try:
         for number in range(KILLS):
+            loops[number].wait_for(lambda line: "leads" in line, seconds=120)
             loops.append(standby(number + 1))
             kill_in_the_middle(loops[number], PLACES[number % len(PLACES)])
             between += bool(read_resume(journal).open_intents)
