@@ -104,10 +104,10 @@ def test_every_verb_that_is_granted_is_used(
         action, receipts = helm.act(ActionKind.REPLICATE, helm.workload(name))
         assert done(receipts), receipts
         assert helm.cluster.find(action.writes[0].intent) is not None  # as after a crash
-    spare, *_ = pods_of(installed, "ordered")
+    spare = next(p for p in pods_of(installed, "ordered") if is_ready(p))
     _, receipts = helm.act(ActionKind.MIGRATE, helm.pod(spare["metadata"]["name"]))
     assert done(receipts), receipts
-    plain, *_ = pods_of(installed, "plain")
+    plain = next(p for p in pods_of(installed, "plain") if is_ready(p))
     pod = helm.pod(plain["metadata"]["name"])
     for kind, target, agent, payload in (
         (ActionKind.THROTTLE, pod, "safety", {"factor": 0.6}),
