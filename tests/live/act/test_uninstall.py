@@ -145,6 +145,7 @@ def test_uninstalling_in_the_middle_of_an_action_leaves_nothing_behind(
     inverses = [
         e
         for e in audit(lab)[before:]
-        if e["user"].get("username") == JANITOR and e["objectRef"].get("subresource") == "scale"
+        if e["user"].get("username") == JANITOR
+        and e.get("objectRef", {}).get("subresource") == "scale"
     ]
     assert [e["verb"] for e in inverses] == ["patch"]
