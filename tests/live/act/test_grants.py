@@ -20,7 +20,7 @@ from pilothouse.lab import Lab
 from pilothouse.nodeagent import Clock, NodeAgent
 from tests.live.act.conftest import MANIFESTS, pods_of, token_kubeconfig
 from tests.live.act.helm import SPACE, Helm, audit, done
-from tests.live.act.test_actions import an_autoscaler
+from tests.live.act.test_actions import an_autoscaler, gated
 from tests.live.conftest import a_deployment, is_ready
 
 Grant = tuple[str, str, str]  # group, resource with its subresource, verb
@@ -45,7 +45,7 @@ def used(lab: Lab, account: str) -> set[Grant]:
     for event in audit(lab):
         what = event.get("objectRef", {})
         done = event.get("responseStatus", {}).get("code", 500) < 300
-        if event["user"]["username"] != user or not done or "resource" not in what:
+        if event["user"].get("username") != user or not done or "resource" not in what:
             continue
         parts = (what["resource"], what.get("subresource", ""))
         found.add((what.get("apiGroup", ""), "/".join(filter(None, parts)), event["verb"]))
@@ -104,10 +104,10 @@ def test_every_verb_that_is_granted_is_used(
         action, receipts = helm.act(ActionKind.REPLICATE, helm.workload(name))
         assert done(receipts), receipts
         assert helm.cluster.find(action.writes[0].intent) is not None  # as after a crash
-    spare, *_ = pods_of(installed, "ordered")
+    spare = next(p for p in pods_of(installed, "ordered") if is_ready(p))
     _, receipts = helm.act(ActionKind.MIGRATE, helm.pod(spare["metadata"]["name"]))
     assert done(receipts), receipts
-    plain, *_ = pods_of(installed, "plain")
+    plain = next(p for p in pods_of(installed, "plain") if is_ready(p))
     pod = helm.pod(plain["metadata"]["name"])
     for kind, target, agent, payload in (
         (ActionKind.THROTTLE, pod, "safety", {"factor": 0.6}),
@@ -116,6 +116,8 @@ def test_every_verb_that_is_granted_is_used(
     ):
         _, receipts = helm.act(kind, target, agent=agent, **payload)
         assert done(receipts), receipts
+    harbor("held", wait=False)  # for the janitor to release
+    eventually(lambda: any(map(gated, pods_of(installed, "held"))), seconds=20)
     helm.cluster.comment(helm.turns[-1].turn.decision)
     clock_follows(installed, tmp_path)
     restore(everything=True, kubeconfig=janitor_kubeconfig)
