@@ -277,7 +277,8 @@ def write_page(folder: Path, title: str, tables: Sequence[Comparison], notes: st
     style = (
         "body{font:15px system-ui;max-width:72em;margin:2em auto;padding:0 1em}"
         "table{border-collapse:collapse}td,th{padding:.25em .7em;text-align:left;"
-        "border-bottom:1px solid #ccc}td{white-space:nowrap}img{max-width:100%}figure{margin:1.5em 0}"
+        "border-bottom:1px solid #ccc}td{white-space:nowrap}"
+        "img{max-width:100%}figure{margin:1.5em 0}"
     )
     page = (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
