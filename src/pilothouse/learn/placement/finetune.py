@@ -124,6 +124,7 @@ def _gentle(settings: Settings, binds: int, updates: int) -> Settings:
     return replace(
         settings,
         envs=1,
+        updates=1,
         train_every=1,
         steps=updates,
         buffer=max(binds - 1, 1),

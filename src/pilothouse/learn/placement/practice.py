@@ -42,11 +42,12 @@ class Practiced:
 def one_at_a_time(settings: Settings, steps: int | None) -> Settings:
     """The settings for one cluster; fewer steps shrink warm-up and target updates in proportion."""
     if steps is None:
-        return replace(settings, envs=1)
+        return replace(settings, envs=1, updates=1)
     share = steps / settings.steps
     return replace(
         settings,
         envs=1,
+        updates=1,
         steps=steps,
         train_every=max(min(settings.train_every, steps // 4), 1),
         learning_starts=max(round(settings.learning_starts * share), 1),
