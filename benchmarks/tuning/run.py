@@ -115,7 +115,7 @@ def jobs(sizes: Sizes, source: Path) -> dict[str, Callable[[Crew, str], Any]]:
             simulated.train(sizes.runs, crew=crew).dump()
         ),
         "demand: fits": lambda crew, name: _hash(
-            demand.on_trace(artifacts.find(name, "processed"), name="d/1", crew=crew).dump()
+            demand.on_trace(artifacts.find("here", "processed"), name="d/1", crew=crew).dump()
         ),
         "trials": lambda crew, name: _trials(sizes.trials, crew, name),
     }

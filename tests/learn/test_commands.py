@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -131,6 +132,15 @@ def test_same_trials_give_the_same_scores(capsys, tmp_path: Path) -> None:
     assert first["best"] == second["best"]
 
 
+def drawn_in(storage: Path) -> list[dict[str, Any]]:
+    """The parameters of every trial of the one study in a file."""
+    import optuna
+
+    return [
+        t.params for t in optuna.load_study(study_name=None, storage=f"sqlite:///{storage}").trials
+    ]
+
+
 def test_study_is_taken_up_where_it_stopped_and_draws_what_it_would_have_drawn(
     tmp_path: Path,
 ) -> None:
@@ -143,7 +153,8 @@ def test_study_is_taken_up_where_it_stopped_and_draws_what_it_would_have_drawn(
 
     assert again["scores"][:2] == first["scores"]
     assert again["scores"] == at_once["scores"]
-    assert len(set(again["scores"])) == 4
+    assert len(set(map(str, drawn_in(tmp_path / "study.db")))) == 4
+    assert drawn_in(tmp_path / "study.db") == drawn_in(tmp_path / "other.db")
 
 
 class MadeUp:

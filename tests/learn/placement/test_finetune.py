@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,8 @@ def test_a_poor_policy_improves_and_is_promoted(binds: Recorded, tmp_path: Path)
 
 
 def test_a_policy_that_cannot_be_improved_stays(binds: Recorded, tmp_path: Path) -> None:
-    made = tuned(binds, shipped("el-rl"), tmp_path)
+    only = np.arange(binds.valid.shape[1]) == binds.choice[:, None]
+    made = tuned(replace(binds, valid=only), shipped("el-rl"), tmp_path)  # nothing to choose from
 
     assert not made.promoted
     assert made.stem == tmp_path / "el-rl-candidate"
@@ -128,12 +130,13 @@ def test_command_fine_tunes_and_says_whether_it_promoted(
     words = ["train", "placement", "--policy", "el-rl", "--from-journal", str(journal)]
     assert main([*words, "--out", str(tmp_path), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said["promoted"] is False
-    assert (tmp_path / "recorded.npz").exists()
+    assert (tmp_path / "el-rl.json").exists() == said["promoted"]
+    assert (tmp_path / "el-rl-candidate.json").exists() != said["promoted"]
 
     words[-1] = str(tmp_path / "recorded.npz")
     assert main([*words, "--out", str(tmp_path / "again")]) == 0
-    assert "Not promoted" in capsys.readouterr().out
+    verdict = "Promoted" if said["promoted"] else "Not promoted"
+    assert verdict in capsys.readouterr().out
 
 
 def test_too_few_binds_are_refused(tmp_path: Path) -> None:

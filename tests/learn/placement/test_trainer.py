@@ -210,7 +210,7 @@ def test_seeds_trained_together_differ(trained: Trainer) -> None:
 
 
 def test_even_a_tiny_training_keeps_limits_better_than_chance(trained: Trainer) -> None:
-    courses = draw(Family(nodes=(3, 3), steps=30), seed=77, count=16)
+    courses = draw(Family(nodes=(3, 3), steps=30), seed=77, count=64)
     fresh = Trainer(TINY, named("nearby"), (1, 2))
     before = [play(courses, Learned("x", fresh.network(k))) for k in (0, 1)]
     after = [play(courses, Learned("x", trained.network(k))) for k in (0, 1)]
@@ -220,7 +220,7 @@ def test_even_a_tiny_training_keeps_limits_better_than_chance(trained: Trainer) 
 
 
 def test_shuffled_rewards_teach_nothing(trained: Trainer) -> None:
-    courses = draw(Family(nodes=(3, 3), steps=30), seed=77, count=16)
+    courses = draw(Family(nodes=(3, 3), steps=30), seed=77, count=64)
     control = Trainer(TINY, Shuffled(named("nearby")), (1, 2))
     for _ in control.run():
         pass

@@ -64,8 +64,9 @@ def _machine_usage(dataset: Path) -> pl.DataFrame:
         table(dataset, "usage")
         .filter(pl.col("machine").is_not_null())
         .group_by("cell", "machine", "start_us", "end_us")
-        .agg(pl.col(use).sum())
-        .sort("cell", "machine", "start_us")
+        # Wide, because sums of narrow floats depend on the order in which threads come by.
+        .agg(pl.col(use).cast(pl.Float64).sum())
+        .sort("cell", "machine", "start_us", "end_us")
         .with_columns(machine=pl.struct("cell", "machine").rank("dense"))
         .collect()
     )

@@ -83,8 +83,10 @@ def tune(
     done = _finished(study)
     while done < trials:
         places = range(done, min(done + crew.size, trials))
-        asked = [_ask(study, sampler, seed, place) for place in places]
-        chosen = [space(trial) for trial in asked]
+        asked, chosen = [], []
+        for place in places:  # drawn at once: the next trial has a sampler of its own
+            asked.append(_ask(study, sampler, seed, place))
+            chosen.append(space(asked[-1]))
         for trial, value in zip(asked, _judge(crew, objective, asked, chosen), strict=True):
             pruned = optuna.trial.TrialState.PRUNED if value is None else None
             study.tell(trial, value, state=pruned)
