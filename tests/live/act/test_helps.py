@@ -125,8 +125,10 @@ def test_leaking_service_loses_fewer_requests_where_agents_act(
     """Every replica leaks until the kernel kills it; a second one bridges the restart."""
     leak = ("--memory-mib=16", f"--grow-mib-per-minute={COURSE.leak_mib_per_minute}")
     with acting(installed, actuator_kubeconfig, tmp_path / "pilot") as pilot:
-        pair.make("leaky", arguments=leak, limits={"memory": f"{LIMIT_MIB}Mi"})
-        loads = pair.ask("leaky", f"20x{COURSE.leak_seconds}s", seed=number)
+        # A name of its own: budgets count what was done to a name within their window.
+        name = f"leaky-{number}"
+        pair.make(name, arguments=leak, limits={"memory": f"{LIMIT_MIB}Mi"})
+        loads = pair.ask(name, f"20x{COURSE.leak_seconds}s", seed=number)
         loads["off"].process.wait(COURSE.leak_seconds + 30)
         verdict("memory-growth", number, pilot, loads, first_action(pilot, "replicate"))
 
@@ -162,15 +164,17 @@ def test_service_on_a_degrading_node_loses_fewer_requests_where_agents_act(
 ) -> None:
     """Its pods are moved while the node still answers; without us Kubernetes first gives it up."""
     light = ("--work=2ms", "--train-step=0s")
-    with only(installed, "worker-3"):
-        pair.make("tenant", replicas=2, least=1, arguments=light)
+    which, name = 1 + (number + 1) % 3, f"tenant-{number}"  # budgets count by node and by name
+    node = f"worker-{which}"
+    with only(installed, node):
+        pair.make(name, replicas=2, least=1, arguments=light)
     with acting(installed, actuator_kubeconfig, tmp_path / "pilot") as pilot:
         warm = COURSE.settings.forecast.warmup_seconds
         eventually(lambda: is_warm(pilot), seconds=warm + 60)
-        loads = pair.ask("tenant", f"20x{COURSE.degrade_seconds + 5}s", seed=number)
-        with degrading(installed, 3, COURSE.degrade_seconds):
+        loads = pair.ask(name, f"20x{COURSE.degrade_seconds + 5}s", seed=number)
+        with degrading(installed, which, COURSE.degrade_seconds):
             pass
-        eventually(lambda: is_up(installed, "worker-3"))
+        eventually(lambda: is_up(installed, node))
         verdict("node-degradation", number, pilot, loads, first_action(pilot, "migrate"))
 
 
@@ -190,15 +194,16 @@ def test_ramping_surge_raises_the_minimum_before_the_autoscaler_reacts(
     tmp_path: Path,
 ) -> None:
     """The control is an autoscaler like it under the same surge, where nobody acts."""
-    pair.make("surge", arguments=("--work=10ms",), requests={"cpu": "200m", "memory": "32Mi"})
+    name = f"surge-{number}"
+    pair.make(name, arguments=("--work=10ms",), requests={"cpu": "200m", "memory": "32Mi"})
     for space in PAIR.values():
-        scaler = an_autoscaler("surge", least=1, most=4)
+        scaler = an_autoscaler(name, least=1, most=4)
         scaler["metadata"]["namespace"] = space
         installed.apply(json.dumps(scaler))
     calm = COURSE.settings.forecast.warmup_seconds + 10
     with acting(installed, actuator_kubeconfig, tmp_path / "pilot") as pilot:
-        loads = pair.ask("surge", ramp(calm, COURSE.ramp_seconds), seed=number)
-        reacted = autoscaler_reacts(installed, seconds=calm + COURSE.ramp_seconds + 30)
+        loads = pair.ask(name, ramp(calm, COURSE.ramp_seconds), seed=number)
+        reacted = autoscaler_reacts(installed, name, seconds=calm + COURSE.ramp_seconds + 30)
         for load in loads.values():
             load.process.kill()
         first = first_action(pilot, "replicate")
@@ -209,9 +214,9 @@ def test_ramping_surge_raises_the_minimum_before_the_autoscaler_reacts(
         f"reacts after {without:.1f} s: {without - acted:.1f} s ahead (measured)"
     )
     collect("surge", number, acted_seconds=acted, autoscaler_seconds=without)
-    assert {w.target.name for w in first.action.writes} == {"surge"}
+    assert {w.target.name for w in first.action.writes} == {name}
     assert {w.target.namespace for w in first.action.writes} == {SPACE}
-    scaler = read(installed, "hpa", "surge", "-n", OFF)
+    scaler = read(installed, "hpa", name, "-n", OFF)
     assert scaler["spec"]["minReplicas"] == 1
     assert acted < without
 
@@ -223,10 +228,10 @@ def ramp(calm: int, seconds: int) -> str:
     return ",".join([f"4x{calm}s", *(f"{rate:.1f}x5s" for rate in rates), "24x60s"])
 
 
-def autoscaler_reacts(lab: Lab, seconds: float) -> float:
+def autoscaler_reacts(lab: Lab, name: str, seconds: float) -> float:
     """When the control's autoscaler first wants more than one replica, by the wall clock."""
     requests = Requests(from_kubeconfig(lab.layout.kubeconfig))
-    path = f"/apis/autoscaling/v2/namespaces/{OFF}/horizontalpodautoscalers/surge"
+    path = f"/apis/autoscaling/v2/namespaces/{OFF}/horizontalpodautoscalers/{name}"
     deadline = time.monotonic() + seconds
     try:
         while time.monotonic() < deadline:
