@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.scheduling.measure import mean, quantiles, total
-from benchmarks.scheduling.summary import missed, summarize, table
+from benchmarks.scheduling.summary import cost, missed, summarize, table
 from pilothouse.testing import impostor
 
 METRICS = """\
@@ -73,6 +73,14 @@ def test_a_missed_bound_is_said(arm: str, ratio: float, changes: Any, says: str)
     assert missed(arm, summarize(arm, runs(arm, 1.0))) == []
     failed = missed(arm, summarize(arm, runs(arm, ratio, **changes)))
     assert any(says in text for text in failed), failed
+
+
+def test_short_form_forgives_a_busy_run_and_not_a_slow_plugin() -> None:
+    slow = runs("plugin", 1.0, prescore_ms={"p50": 0.1, "p99": 1.6})
+    assert not all(cost("plugin", summarize("plugin", slow), room=1.1).values())
+
+    slow[1]["prescore_ms"] = {"p50": 0.1, "p99": 0.5}
+    assert all(cost("plugin", summarize("plugin", slow), room=1.1).values())
 
 
 TABLE = {
