@@ -30,6 +30,7 @@ from pilothouse.lab import Lab, fake
 from pilothouse.lab.layout import API_ADDRESS
 
 NAMESPACE = "crowd"
+ACCOUNT = {"name": "default", "namespace": NAMESPACE}
 LANES = 8
 HASH = "pod-template-hash"
 MARKED = "pilothouse.dev/mark"
@@ -107,6 +108,9 @@ class Crowd:
         away = ("kube-controller-manager", "kwok")
         for name in away:
             self.lab.kill(name)
+        # Whoever would make the account that pods need may not have come to it.
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": ACCOUNT}
+        self.lab.apply(json.dumps(account))
         try:
             wanted = self._wanted()
             with ThreadPoolExecutor(LANES) as pool:
