@@ -41,7 +41,7 @@ up: install web ## Set up, then run the loop on the simulator and serve the page
 
 .PHONY: test
 test: install web lint test-web lab-parts test-scheduler test-fast test-browser test-live ## Set up, then run every check and test
-	@echo "make test: lint, types, imports, page, scheduler, Python, browser and live tests done; what was skipped is named above with its reason. Acting on a live cluster is apart: make test-acting"
+	@echo "make test: lint, types, imports, page, scheduler, Python, browser and live tests done; what was skipped is named above with its reason."
 
 ##@ Parts of them
 
@@ -112,9 +112,6 @@ LAB_PACKAGES := containerd runc containernetworking-plugins iproute2 openssl mou
 test-live: lab-parts ## Tests on a real Kubernetes on this machine; root on Debian, else they say why not
 	$(BIN)/pytest -q -m live tests/live --ignore=tests/live/placement --ignore=tests/live/act $(ARGS)
 	$(BIN)/pytest -q -m live tests/live/placement $(ARGS)
-
-.PHONY: test-acting
-test-acting: lab-parts ## Acting on that Kubernetes: a quarter of an hour, and not yet part of make test
 	$(BIN)/pytest -q -m live tests/live/act $(ARGS)
 
 .PHONY: lab-parts
