@@ -37,10 +37,10 @@ def holding(snapshot: Snapshot, row: int, share: float) -> Snapshot:
     return with_pod(snapshot, row, memory_used_mib=round(limit * share))
 
 
-def bridged() -> Snapshot:
+def bridged(ready: int = 3) -> Snapshot:
     """A service with one replica more than its owner declared, all of them ready."""
-    snapshot = a_snapshot()
-    ready = len(of_service(snapshot))
+    snapshot = a_snapshot(pods=8 * ready, workloads=8)
+    assert len(of_service(snapshot)) == ready
     return with_workload(snapshot, SERVICE, replicas_baseline=ready - 1)
 
 
@@ -88,6 +88,12 @@ def test_leaking_pod_is_left_alone_without_an_extra_replica() -> None:
     forecast, ready = leaking(snapshot, row), len(of_service(snapshot))
     assert moved(snapshot, forecast)
     assert not moved(with_workload(snapshot, SERVICE, replicas_baseline=ready), forecast)
+
+
+def test_service_of_many_has_its_budget_for_replicas() -> None:
+    few, many = (holding(bridged(n), of_service(bridged(n))[0], 0.7) for n in (4, 5))
+    assert moved(few, leaking(few, of_service(few)[0]))
+    assert not moved(many, leaking(many, of_service(many)[0]))
 
 
 def test_next_leaking_pod_waits_until_the_last_ones_replacement_is_ready() -> None:

@@ -39,6 +39,10 @@ OUTLIER = 1.25  # times what its siblings hold on average: leaked, not loaded
 # Of its limit, before a leak counts: a fast one is full a few scrapes later, a slow one is asked
 # for by its risk alone, minutes before its end.
 LEAKED_SHARE = 0.6
+# Replicas that the owner declared, for a leak to be worth one of the few actions a workload gets in
+# a window. In a larger service the others carry what a killed one drops, and a second extra replica
+# is worth more than one restart: with it objectives are broken for less time (benchmarks/benefit).
+FEW = 3
 Shares = NDArray[np.float64]
 
 
@@ -108,8 +112,8 @@ class WornPods:
     # Leaking, and about to be killed.
 
     def _leaking(self) -> Mask:
-        """(pods,) killed soon by their own growth, while their service has an extra replica and
-        nobody of it is missing: the one that was evicted before is back."""
+        """(pods,) killed soon by their own growth, in a service of few that has an extra replica
+        and misses nobody: what was evicted before is back."""
         pods, workloads, table = (
             self._snapshot.pods,
             self._snapshot.workloads,
@@ -119,6 +123,7 @@ class WornPods:
         doomed &= self._soon >= 1000 * self._settings.migrate_risk
         ready = workloads.replicas_ready
         bridged = (ready > workloads.replicas_baseline) & (ready >= workloads.replicas_desired)
+        bridged &= workloads.replicas_baseline <= FEW
         mask: Mask = doomed & (self._held >= LEAKED_SHARE) & bridged[pods.workload]
         return mask
 
