@@ -96,6 +96,17 @@ def test_service_of_many_has_its_budget_for_replicas() -> None:
     assert not moved(many, leaking(many, of_service(many)[0]))
 
 
+def test_replica_of_a_service_of_few_stays_until_the_next_one_can_be_asked_for() -> None:
+    def lasts(replicas: int) -> object:
+        snapshot = a_snapshot(pods=8 * replicas, workloads=8)
+        forecast = with_risk(a_forecast(snapshot), "workload_risk", SERVICE, 900)
+        (wish,) = Safety(SETTINGS).propose(snapshot, forecast)
+        return wish.payload["seconds"]
+
+    assert lasts(3) == SETTINGS.guard.window_seconds
+    assert lasts(4) == 300
+
+
 def test_next_leaking_pod_waits_until_the_last_ones_replacement_is_ready() -> None:
     row, other = of_service(bridged())[:2]
     snapshot = holding(bridged(), row, 0.7)

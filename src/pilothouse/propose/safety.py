@@ -28,13 +28,13 @@ from pilothouse.domain import (
 from pilothouse.features.demand import capacity_millicores
 from pilothouse.features.population import Population, Rows
 from pilothouse.propose.voice import Voice, driven_by, moved_by, says, share, strongest
-from pilothouse.propose.worn import WornPods
+from pilothouse.propose.worn import FEW, WornPods
 from pilothouse.settings import Settings
 
 HORIZON_SECONDS = 900
 HOUR_SECONDS = 3_600
 SMALL_RISK = 0.1  # a threshold below this is told with three digits
-BRIDGE_SECONDS = 300  # an extra replica of a service that fails by itself
+BRIDGE_SECONDS = 300  # an extra replica of a service that fails by itself, at least
 WISHES = 6  # more in one cycle could not be granted anyway
 CANDIDATES = 4  # nodes and workloads looked at closely
 CALM_SHARE = 0.75  # CPU in use at which neighbors no longer slow each other
@@ -82,6 +82,7 @@ class _Case:
         self.interpreted = snapshot.interpreted
         declared = snapshot.workloads.replicas_baseline
         self.floor = settings.guard.cpu_floor_share
+        self.window = settings.guard.window_seconds
         self.longest_hold = settings.guard.ttl_seconds.get(ActionKind.MIGRATE.value, 0)
         self.most_replicas = (declared * settings.guard.replica_factor).astype(np.int64)
 
@@ -190,7 +191,7 @@ class _Case:
 
     def for_workloads(self) -> Iterator[Proposal]:
         """An extra replica bridges the restarts of the others. It has the same leak, so it is
-        asked for late and goes before its own memory is full."""
+        asked for late and does not stay for long."""
         table, workloads = self.forecast.workload_risk, self.snapshot.workloads
         usable = (table.abstains == 0) & self.population.workload_open
         usable &= workloads.kind == WorkloadKind.SERVICE
@@ -228,9 +229,16 @@ class _Case:
                 Evidence("minimum", float(self.snapshot.workloads.min_available[row])),
                 *moved,
             ),
-            payload={"seconds": BRIDGE_SECONDS, **({"avoid": avoid} if avoid else {})},
+            payload={"seconds": self._bridge(row), **({"avoid": avoid} if avoid else {})},
             otherwise=f"below {least} the choice would have been: nothing for {target.short}",
         )
+
+    def _bridge(self, row: int) -> int:
+        """How long the extra replica lasts. A service of few gets its leaking pods started anew
+        meanwhile, which costs what a second replica would: the first stays until the next one can
+        be asked for."""
+        few = self.snapshot.workloads.replicas_baseline[row] <= FEW
+        return max(self.window, BRIDGE_SECONDS) if few else BRIDGE_SECONDS
 
     def _riskiest_pod_of(self, row: int) -> int | None:
         pods = self.population.of_workload(row)
