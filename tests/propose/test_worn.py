@@ -8,9 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.benefit.arm import loop_over
 from pilothouse.domain import Driver, Forecast, Phase, Proposal, Snapshot, WorkloadKind
+from pilothouse.guard.ledger import owner_of
+from pilothouse.guard.switch import Controls
+from pilothouse.propose.registry import default_agents
 from pilothouse.propose.safety import Safety
+from pilothouse.scenarios import load
+from pilothouse.scenarios.scenario import Range
 from pilothouse.settings import Settings
+from pilothouse.sim.cluster import SimCluster
 from pilothouse.testing.builders import (
     a_forecast,
     a_snapshot,
@@ -164,3 +171,25 @@ def test_pod_that_may_not_be_moved_is_left_to_the_kernel(why: str) -> None:
     }
     assert moved(snapshot, leaking(snapshot, row))
     assert not moved(closed[why](), leaking(snapshot, row))
+
+
+def test_leaking_services_of_one_are_bridged_and_started_anew_within_the_shipped_budgets() -> None:
+    scenario = load("memory-growth")
+    services = replace(scenario.services, replicas=Range(1, 1))
+    cluster = SimCluster(replace(scenario, services=services), seed=1_000)
+    loop = loop_over(cluster, default_agents(SETTINGS), SETTINGS, run_id="leaks")
+    bridged_at: dict[str, int] = {}
+    waited: list[int] = []
+    for cycle in range(1, 161):
+        cluster.advance(SETTINGS.run.cycle_seconds)
+        turn = loop.turn(cycle, Controls(), lambda *_: "")
+        for action in turn.decision.actions:
+            if action.restores or action.agent != "safety":
+                continue
+            if action.target.kind == "workload":
+                bridged_at[str(action.target)] = cycle
+            elif action.target.kind == "pod":
+                owner = owner_of(action.target, turn.snapshot)
+                waited.append(cycle - bridged_at.pop(str(owner)))  # never without a replica first
+    assert waited
+    assert max(waited) * SETTINGS.run.cycle_seconds < 120  # a start later, not a window later

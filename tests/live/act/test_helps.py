@@ -136,10 +136,10 @@ def test_leaking_service_loses_fewer_requests_where_agents_act(
     first is started anew meanwhile."""
     leak = ("--memory-mib=16", f"--grow-mib-per-minute={COURSE.leak_mib_per_minute}")
     with acting(installed, actuator_kubeconfig, tmp_path / "pilot") as pilot:
-        # A name of its own: budgets count what was done to a name within their window.
-        name = f"leaky-{number}"
+        which, name = 1 + number % 3, f"leaky-{number}"  # budgets count by node and by name
         pair.surround(COURSE.bystanders)
-        pair.make(name, arguments=leak, limits={"memory": f"{LIMIT_MIB}Mi"})
+        with only(installed, f"worker-{which}"):
+            pair.make(name, arguments=leak, limits={"memory": f"{LIMIT_MIB}Mi"})
         loads = pair.ask(name, f"20x{COURSE.leak_seconds}s", seed=number)
         loads["off"].process.wait(COURSE.leak_seconds + 30)
         anew = started_anew(pilot, loads["off"].began)
