@@ -39,9 +39,9 @@ OUTLIER = 1.25  # times what its siblings hold on average: leaked, not loaded
 # Of its limit, before a leak counts: a fast one is full a few scrapes later, a slow one is asked
 # for by its risk alone, minutes before its end.
 LEAKED_SHARE = 0.6
-# Replicas that the owner declared. A service of more carries what one killed pod drops, and a
-# second extra replica is worth more to it than the one restart that fits into the same budget: with
-# 5 to 13 replicas objectives were broken for 63 s longer in 40 min of memory-growth (simulated).
+# Replicas that the owner declared. A service of more carries what one killed pod drops, and two
+# short bridges are worth more to it than one and a restart, which cost the same budget: with 5 to
+# 13 replicas objectives were broken for 63 s longer in 40 min of memory-growth (simulated).
 FEW = 3
 Shares = NDArray[np.float64]
 
