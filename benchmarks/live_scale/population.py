@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A crowd of pods on fake nodes, and a hand that keeps changing it.
 
-Pods are created bound and owned, while the controller manager is down: it finds every Deployment
-satisfied when it is back. Ten thousand pods stand after seconds, not minutes, and what happens to
-them afterwards is real: a pod that is deleted is made again by its ReplicaSet, placed by the
-scheduler and started by kwok.
+Pods are created bound, owned and with the status that kwok would give them, while it and the
+controller manager are down: both find nothing to do when they are back. Fifty thousand pods at once
+would keep kwok from renewing its nodes' leases, and Kubernetes would take the pods away again. What
+happens to them afterwards is real: a pod that is deleted is made again by its ReplicaSet, placed by
+the scheduler and started by kwok.
 """
 
 from __future__ import annotations
 
 import http.client
+import ipaddress
 import json
 import queue
 import random
@@ -25,8 +27,10 @@ import msgspec
 from pilothouse.clients.access import Access, from_kubeconfig
 from pilothouse.clients.resources import Pod, Trimmed
 from pilothouse.lab import Lab, fake
+from pilothouse.lab.layout import API_ADDRESS
 
 NAMESPACE = "crowd"
+ACCOUNT = {"name": "default", "namespace": NAMESPACE}
 LANES = 8
 HASH = "pod-template-hash"
 MARKED = "pilothouse.dev/mark"
@@ -101,14 +105,20 @@ class Crowd:
     def settle(self, advance: Callable[[int], None] = lambda _: None) -> None:
         """Make everything, and wait until every pod runs."""
         self.lab.kubectl("create", "namespace", NAMESPACE)
-        self.lab.kill("kube-controller-manager")
+        away = ("kube-controller-manager", "kwok")
+        for name in away:
+            self.lab.kill(name)
+        # Whoever would make the account that pods need may not have come to it.
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": ACCOUNT}
+        self.lab.apply(json.dumps(account))
         try:
             wanted = self._wanted()
             with ThreadPoolExecutor(LANES) as pool:
                 for done, _ in enumerate(pool.map(self._create_pod, wanted), 1):
                     advance(done)
         finally:
-            self.lab.restart("kube-controller-manager")
+            for name in reversed(away):
+                self.lab.restart(name)
         self.wait_running()
 
     def _wanted(self) -> Iterable[dict[str, Any]]:
@@ -159,9 +169,13 @@ class Crowd:
         }
 
     def _create_pod(self, pod: dict[str, Any]) -> None:
-        self.ask("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
+        made = self.ask("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{made['metadata']['name']}/status"
+        self.ask("PATCH", path, {"status": _running(made)}, "merge-patch+json")
 
-    def wait_running(self, seconds: float = 600) -> None:
+    def wait_running(self, seconds: float = 0) -> None:
+        """As long as ``seconds``, or as long as so many pods may take to start."""
+        seconds = seconds or 300 + self.pods / 40
         deadline = time.monotonic() + seconds
         while (running := len(self.names("Running"))) < self.pods:
             if time.monotonic() > deadline:
@@ -202,6 +216,36 @@ def _owner(kind: str, made: dict[str, Any]) -> dict[str, Any]:
         "uid": made["metadata"]["uid"],
         "controller": True,
         "blockOwnerDeletion": True,
+    }
+
+
+def _running(pod: dict[str, Any]) -> dict[str, Any]:
+    """The status of a pod that has just become ready, as the lab's kwok writes it."""
+    now = pod["metadata"]["creationTimestamp"]
+    number = int(pod["metadata"]["name"].rpartition("-")[2])
+    address = str(ipaddress.ip_network(fake.FAKE_RANGE)[1 + number % 65_000])
+    told = ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+    return {
+        "phase": "Running",
+        "startTime": now,
+        "hostIP": API_ADDRESS,
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "conditions": [
+            {"type": kind, "status": "True", "lastTransitionTime": now} for kind in told
+        ],
+        "containerStatuses": [
+            {
+                "name": container["name"],
+                "image": container["image"],
+                "imageID": "",
+                "ready": True,
+                "started": True,
+                "restartCount": 0,
+                "state": {"running": {"startedAt": now}},
+            }
+            for container in pod["spec"]["containers"]
+        ],
     }
 
 

@@ -19,10 +19,16 @@ from typing import Any
 
 import pytest
 
-from pilothouse.cli.live import history, live_settings, open_cluster
+from pilothouse.cli.live import live_settings, open_cluster
 from pilothouse.clients import Store, from_kubeconfig
 from pilothouse.clients.api import Api
-from pilothouse.domain import ADMISSION_KINDS, EFFICIENCY_KINDS, SAFETY_KINDS, Ruling
+from pilothouse.domain import (
+    ADMISSION_KINDS,
+    EFFICIENCY_KINDS,
+    SAFETY_KINDS,
+    Ruling,
+    horizon_column,
+)
 from pilothouse.errors import BackendError
 from pilothouse.journal import Journal
 from pilothouse.lab import Lab
@@ -147,14 +153,14 @@ def test_every_kind_is_chosen_in_shadow_and_nothing_is_written(
         observer_kubeconfig, namespaces="sim-*", prometheus=lab.prometheus_url
     )
     settings = live_settings(with_overrides(Settings(), EAGER), name)
-    past, _ = history(cluster, settings.observe, lab.prometheus_url)
     seen = Seen()
     with contextlib.ExitStack() as stack:
         stack.callback(cluster.close)
         journal = stack.enter_context(
             Journal.open(tmp_path / "kinds.db", settings=settings.journal)
         )
-        runner = Runner(settings=settings, journal=journal, cluster=cluster, history=past)
+        # Without Prometheus' past: the surges of earlier tests are no part of this one's.
+        runner = Runner(settings=settings, journal=journal, cluster=cluster)
         cycles = runner.cycles(None)
 
         def look_until(done: Callable[[], bool], began: float = monotonic()) -> None:
@@ -195,7 +201,20 @@ def last_words(report: Report) -> list[str]:
     decision = report.turn.decision
     rows = zip(decision.proposals, decision.verdicts, strict=True)
     said = [f"{p.label} {p.target.short} {v.ruling}: {v.sentence or p.reason}" for p, v in rows]
-    return [*said, str(report.turn.snapshot.troubles)]
+    return [*said, str(report.turn.snapshot.troubles), *workers_as_seen(report)]
+
+
+def workers_as_seen(report: Report) -> list[str]:
+    """Why nobody asks for anything there: usage, its age, and what the forecast makes of it."""
+    snapshot, demand = report.turn.snapshot, report.turn.forecast.node_demand
+    nodes, column = snapshot.nodes, horizon_column(900)
+    return [
+        f"{name}: {nodes.cpu_used_millicores[row]} of {nodes.cpu_capacity_millicores[row]} m, "
+        f"{nodes.age_seconds[row]} s old, upper {demand.upper_millicores[row, column]} m, "
+        f"abstains {demand.abstains[row]}, tainted {nodes.tainted[row]}, pods {nodes.pods[row]}"
+        for row, name in enumerate(nodes.names)
+        if str(name).startswith("worker")
+    ]
 
 
 def test_witness_finds_a_planted_write(lab: Lab, observer_kubeconfig: Path) -> None:

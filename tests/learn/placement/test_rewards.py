@@ -122,6 +122,26 @@ def test_roomy_prefers_the_largest_of_the_unused() -> None:
     assert part("roomy", a_placement(0, **rooms)) == pytest.approx(-0.5)
 
 
+def test_near_regrets_look_only_at_nodes_that_keep_the_limits_best() -> None:
+    """The large node is too far: compared with it, every choice that keeps the limit would pay."""
+    rooms = {"cpu_room": [4000, 8000, 4000], "memory_room": [4096, 8192, 4096]}
+    latency = {"latency_ms": [10, 40, 10], "soft_ms": 20, "hard_ms": 30}
+    assert part("near-roomy", a_placement(0, **rooms, **latency)) == 0
+    assert part("roomy", a_placement(0, **rooms, **latency)) == pytest.approx(-0.5)
+    assert part("near-roomy", a_placement(0, **rooms, soft_ms=0, hard_ms=0)) == pytest.approx(-0.5)
+    used_but_far = {"counted": [0, 2, 0], "cpu": [0, 2000, 0], "memory": [0, 2048, 0]}
+    assert part("near-new-node", a_placement(0, **used_but_far, **latency)) == 0
+    assert part("new-node", a_placement(0, **used_but_far, **latency)) == -1
+
+
+def test_near_regrets_leave_a_choice_outside_to_the_limit() -> None:
+    far = a_placement(0, latency_ms=[40, 10, 10], soft_ms=20, hard_ms=30, **BUSY)
+    assert [part(f"near-{name}", far) for name in ("new-node", "snug", "roomy")] == [0, 0, 0]
+    assert part("hard-limit", far) == -1
+    nobody = a_placement(1, latency_ms=[40, 40, 40], soft_ms=20, hard_ms=30, **BUSY)
+    assert part("near-snug", nobody) == part("snug", nobody) == pytest.approx(-0.25)
+
+
 def test_level_is_the_regret_against_the_least_loaded() -> None:
     assert part("level", a_placement(2, **BUSY)) == 0
     assert part("level", a_placement(0, **BUSY)) == pytest.approx(-0.5)

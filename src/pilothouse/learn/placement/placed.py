@@ -87,6 +87,18 @@ class Placed:
         inside = (self.latency_ms >= 0) & (self.latency_ms <= limit)
         return inside | (limit <= 0)
 
+    @property
+    def nearest(self) -> Array:
+        """Feasible nodes within both limits; where there is none, within the hard one; else all."""
+        hard = self.feasible & self.within(self.hard_ms)
+        soft = hard & self.within(self.soft_ms)
+
+        def some(nodes: Array) -> Array:
+            return nodes.any(axis=-1)[..., None]
+
+        within_hard = self.xp.where(some(hard), hard, self.feasible)
+        return self.xp.where(some(soft), soft, within_hard)
+
     def at_choice(self, values: Array) -> Array:
         """The value of the chosen node (...); zero when nothing was chosen."""
         return self.xp.where(self.chosen, values, 0).sum(axis=-1)

@@ -9,6 +9,7 @@ a network trained on few nodes rank thousands.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from pilothouse.learn.placement.placed import Array, Placed, Resource
 
@@ -78,6 +79,22 @@ def idle_power(p: Placed, resource: Resource) -> Array:
     return -p.at_choice(p.xp.where(p.counted == 0, p.idle_permille, 0)) / 1000.0
 
 
+def near(component: Component) -> Component:
+    """The same regret among the nodes that keep the pod's limits as well as any can.
+
+    Compared with all nodes, the best near one would pay for a roomier one that is too far: a regret
+    that no choice avoids, and the more nodes there are, the larger it grows. Who chooses outside
+    pays for the limit and not for this.
+    """
+
+    def among(p: Placed, resource: Resource) -> Array:
+        nearest = p.nearest
+        value = component(replace(p, feasible=nearest), resource)
+        return p.xp.where(p.at_choice(nearest) > 0, value, 0.0)
+
+    return among
+
+
 def _broken(p: Placed, limit_ms: Array) -> Array:
     inside = p.within(limit_ms)
     possible = (inside & p.feasible).any(axis=-1)
@@ -95,4 +112,7 @@ COMPONENTS: dict[str, Component] = {
     "soft-limit": soft_limit,
     "unused": unused,
     "idle-power": idle_power,
+    "near-new-node": near(new_node),
+    "near-snug": near(snug),
+    "near-roomy": near(roomy),
 }

@@ -12,8 +12,8 @@ def nearby(resource: Resource = "requests") -> Mixture:
     weights = (
         ("hard-limit", 2.0),
         ("soft-limit", 1.0),
-        ("new-node", 0.4),
-        ("snug", 0.3),
-        ("roomy", 0.4),
+        ("near-new-node", 0.4),
+        ("near-snug", 0.3),
+        ("near-roomy", 0.4),
     )
     return Mixture(name="nearby", resource=resource, weights=weights)
