@@ -290,6 +290,20 @@ def test_a_young_pod_is_not_moved_again() -> None:
     assert verdict.free_at_seconds == NOW + 90
 
 
+def test_shipped_budgets_let_a_leaking_service_have_a_replica_and_one_pod_started_anew() -> None:
+    ledger, snapshot = Ledger(GuardSettings()), calm()
+    service, first = snapshot.workload_ref(0), wish(ActionKind.MIGRATE, snapshot.pod_ref(0))
+    second = int(np.flatnonzero(snapshot.pods.workload == 0)[1])
+    done(ledger, wish(ActionKind.REPLICATE, service), snapshot, "a.0", NOW - 30)
+    assert judge(first, snapshot, ledger) is None
+    done(ledger, first, snapshot, "a.1", NOW)
+    verdict = judge(wish(ActionKind.MIGRATE, snapshot.pod_ref(second)), snapshot, ledger)
+    assert verdict is not None
+    assert (verdict.rule, verdict.free_at_seconds) == ("per-workload", NOW - 30 + 600)
+    later = replace(snapshot, taken_seconds=NOW + 570)
+    assert judge(wish(ActionKind.REPLICATE, service), later, ledger, now=NOW + 570) is None
+
+
 def test_only_one_node_with_pods_drains_at_a_time() -> None:
     ledger, snapshot = Ledger(GuardSettings()), calm()
     done(ledger, wish(ActionKind.MIGRATE, node(3)), snapshot, "a.0", NOW - 200)

@@ -15,9 +15,7 @@ from pilothouse.settings import Settings
 from pilothouse.testing.builders import (
     a_forecast,
     a_snapshot,
-    with_pod,
     with_risk,
-    with_workload,
 )
 
 SETTINGS = Settings()
@@ -72,18 +70,3 @@ def test_replica_of_a_leaking_service_is_asked_for_late_and_not_for_long():
     leaking = replace(leaking, workload_risk=replace(table, risk_permille=later))
     found = Safety(SETTINGS).propose(snapshot, leaking)
     assert not [wish for wish in found if wish.kind == "replicate"]
-
-
-def test_pod_that_stays_at_its_memory_limit_is_started_anew_when_its_service_suffers():
-    snapshot = a_snapshot()
-    row = int(np.flatnonzero(snapshot.pods.memory_limit_mib > 0)[0])
-    limit, owner = int(snapshot.pods.memory_limit_mib[row]), int(snapshot.pods.workload[row])
-    snapshot = with_pod(snapshot, row, memory_used_mib=limit * 95 // 100)
-    forecast = a_forecast(snapshot)
-    assert not [w for w in Safety(SETTINGS).propose(snapshot, forecast) if w.kind == "migrate"]
-    ready = int(snapshot.workloads.min_available[owner]) + 1
-    hurt = with_workload(snapshot, owner, in_violation=1, replicas_ready=ready)
-    moved = [w.target for w in Safety(SETTINGS).propose(hurt, forecast) if w.kind == "migrate"]
-    assert moved == [hurt.pod_ref(row)]
-    growing = with_risk(forecast, "pod_risk", row, 950)
-    assert not [w for w in Safety(SETTINGS).propose(hurt, growing) if w.kind == "migrate"]

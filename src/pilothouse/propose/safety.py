@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pilothouse.domain import (
     ActionKind,
@@ -28,33 +27,20 @@ from pilothouse.domain import (
 )
 from pilothouse.features.demand import capacity_millicores
 from pilothouse.features.population import Population, Rows
-from pilothouse.propose.voice import Voice, moved_by, share
+from pilothouse.propose.voice import Voice, driven_by, moved_by, says, share, strongest
+from pilothouse.propose.worn import FEW, WornPods
 from pilothouse.settings import Settings
 
 HORIZON_SECONDS = 900
-SOON_SECONDS = 300
 HOUR_SECONDS = 3_600
 SMALL_RISK = 0.1  # a threshold below this is told with three digits
-BRIDGE_SECONDS = 300  # an extra replica of a service that fails by itself
+BRIDGE_SECONDS = 300  # an extra replica of a service that fails by itself, at least
 WISHES = 6  # more in one cycle could not be granted anyway
 CANDIDATES = 4  # nodes and workloads looked at closely
 CALM_SHARE = 0.75  # CPU in use at which neighbors no longer slow each other
-FULL_MEMORY_SHARE = 0.88  # of its limit: from here on a runtime mostly reclaims memory
-OUTLIER = 1.25  # times what its siblings hold on average: leaked, not loaded
 NEIGHBOR_NODES = 3  # nodes that can be calmed in one cycle
 NEIGHBOR_SHARE = 0.3  # of the nodes: more at once is a full cluster, not a noisy neighbor
 BROKEN_SHARE = 0.82  # above this a node's services stay outside their objective
-
-_DRIVERS = {
-    Driver.NONE: "",
-    Driver.ERRORS: "{} errors/min",
-    Driver.HEARTBEAT: "heartbeat {:.1f} s late",
-    Driver.MEMORY_GROWTH: "memory {:+} MiB/min",
-    Driver.RESTARTS: "{} restarts lately",
-    Driver.CPU_PRESSURE: "CPU at {} per mille",
-    Driver.UNREADY: "not ready for {} s",
-    Driver.LATENCY: "p95 {} ms",
-}
 
 
 class Safety:
@@ -74,7 +60,7 @@ class Safety:
         wishes = [
             *case.for_nodes(),
             *case.for_workloads(),
-            *case.for_full_pods(),
+            *case.for_worn_pods(),
             *case.for_demand(),
             *case.for_capacity(),
             *case.for_neighbors(),
@@ -96,6 +82,7 @@ class _Case:
         self.interpreted = snapshot.interpreted
         declared = snapshot.workloads.replicas_baseline
         self.floor = settings.guard.cpu_floor_share
+        self.window = settings.guard.window_seconds
         self.longest_hold = settings.guard.ttl_seconds.get(ActionKind.MIGRATE.value, 0)
         self.most_replicas = (declared * settings.guard.replica_factor).astype(np.int64)
 
@@ -128,7 +115,7 @@ class _Case:
         table, target = self.forecast.node_risk, self.snapshot.node_ref(row)
         moved = moved_by(self.forecast, "nodes", int(table.uid[row]))
         leaks = table.driver[row] == Driver.MEMORY_GROWTH
-        why = (_strongest(moved) if leaks else "") or self._node_story(row)
+        why = (strongest(moved) if leaks else "") or self._node_story(row)
         fails = "is failing" if table.driver[row] == Driver.UNREADY else "fails within 15 min"
         payload: dict[str, str | int | float | bool] = {}
         if kind is ActionKind.THROTTLE:
@@ -141,7 +128,7 @@ class _Case:
             score=risk / 1000,
             priority=priority,
             reason=f"{target.short} {fails} with probability {share(risk)} "
-            f"(needs {needs:.2f}){self._says(moved)}{': ' + why if why else ''}",
+            f"(needs {needs:.2f}){says(self.forecast, moved)}{': ' + why if why else ''}",
             evidence=(
                 Evidence("risk 15 min", risk / 1000, "", needs),
                 Evidence("errors", float(self.snapshot.nodes.errors_per_minute[row]), "/min"),
@@ -152,9 +139,6 @@ class _Case:
             payload=payload,
             otherwise=self._next_best(kind, target.short, needs),
         )
-
-    def _says(self, moved: tuple[Evidence, ...]) -> str:
-        return f", says {self.forecast.forecaster}" if moved else ""
 
     def _next_best(self, kind: ActionKind, name: str, needs: float) -> str:
         follower = {
@@ -169,7 +153,7 @@ class _Case:
         if driver in (Driver.ERRORS, Driver.HEARTBEAT):
             late = nodes.heartbeat_lag_ms[row] / 1000
             return f"{int(nodes.errors_per_minute[row])} errors/min, heartbeat {late:.1f} s late"
-        return _DRIVERS[driver].format(int(table.driver_value[row]))
+        return driven_by(table, row)
 
     def _hosts_single_strength(self, row: int) -> bool:
         """Hosts a service that has no extra replica yet."""
@@ -207,7 +191,7 @@ class _Case:
 
     def for_workloads(self) -> Iterator[Proposal]:
         """An extra replica bridges the restarts of the others. It has the same leak, so it is
-        asked for late and goes before its own memory is full."""
+        asked for late and does not stay for long."""
         table, workloads = self.forecast.workload_risk, self.snapshot.workloads
         usable = (table.abstains == 0) & self.population.workload_open
         usable &= workloads.kind == WorkloadKind.SERVICE
@@ -230,15 +214,14 @@ class _Case:
             if worst is None
             else moved_by(self.forecast, "pods", int(self.snapshot.pods.uid[worst]))
         )
-        why = _DRIVERS[Driver(int(table.driver[row]))].format(int(table.driver_value[row]))
-        why = _strongest(moved) or why
+        why = driven_by(table, row, moved)
         return self.voice.wants(
             ActionKind.REPLICATE,
             target,
             score=risk / 1000,
             priority=2,
             reason=f"{target.short} loses too many replicas within {ahead} min with probability "
-            f"{risk / 1000:.{digits}f} (needs {least}){self._says(moved)}"
+            f"{risk / 1000:.{digits}f} (needs {least}){says(self.forecast, moved)}"
             f"{': ' + why if why else ''}",
             evidence=(
                 Evidence(f"risk {ahead} min", risk / 1000, "", needs),
@@ -246,9 +229,16 @@ class _Case:
                 Evidence("minimum", float(self.snapshot.workloads.min_available[row])),
                 *moved,
             ),
-            payload={"seconds": BRIDGE_SECONDS, **({"avoid": avoid} if avoid else {})},
+            payload={"seconds": self._bridge(row), **({"avoid": avoid} if avoid else {})},
             otherwise=f"below {least} the choice would have been: nothing for {target.short}",
         )
+
+    def _bridge(self, row: int) -> int:
+        """How long the extra replica lasts. A service of few gets its leaking pods started anew
+        meanwhile, which costs what a second replica would: the first stays until the next one can
+        be asked for."""
+        few = self.snapshot.workloads.replicas_baseline[row] <= FEW
+        return max(self.window, BRIDGE_SECONDS) if few else BRIDGE_SECONDS
 
     def _riskiest_pod_of(self, row: int) -> int | None:
         pods = self.population.of_workload(row)
@@ -261,51 +251,8 @@ class _Case:
     def _host_of(self, pod: int) -> str:
         return str(self.snapshot.nodes.names[self.snapshot.pods.node[pod]])
 
-    def for_full_pods(self) -> Iterator[Proposal]:
-        """A pod that leaked up to its limit and stays there slows its service until somebody
-        starts it anew; the worst one of each suffering service, as its budget allows."""
-        pods, workloads = self.snapshot.pods, self.snapshot.workloads
-        held = pods.memory_used_mib / np.maximum(pods.memory_limit_mib, 1)
-        full = (held >= FULL_MEMORY_SHARE) & (pods.memory_limit_mib > 0)
-        full &= self.population.movable & (pods.phase == Phase.RUNNING)
-        # One that still grows is about to be killed and started anew by the kernel anyway.
-        soon = self.forecast.pod_risk.risk_permille[:, horizon_column(SOON_SECONDS)]
-        full &= soon < 1000 * self.settings.throttle_risk
-        full &= held >= OUTLIER * self._usual(held)[pods.workload]
-        spare = workloads.replicas_ready > workloads.min_available
-        hurt = (workloads.in_violation == 1) & (workloads.kind == WorkloadKind.SERVICE) & spare
-        rows = np.flatnonzero(full & hurt[pods.workload])
-        rows = rows[np.argsort(-held[rows], kind="stable")]
-        _, worst = np.unique(pods.workload[rows], return_index=True)
-        for row in rows[np.sort(worst)][:CANDIDATES].tolist():
-            yield self._full_pod_wish(row, float(held[row]))
-
-    def _usual(self, held: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(workloads,) the mean of what running pods hold. Where all are full it is the load that
-        fills them, and a restart would only push the rest over their limit."""
-        pods, count = self.snapshot.pods, len(self.snapshot.workloads)
-        running = pods.phase == Phase.RUNNING
-        owner = pods.workload[running]
-        total = np.bincount(owner, held[running], minlength=count)
-        return total / np.maximum(np.bincount(owner, minlength=count), 1)
-
-    def _full_pod_wish(self, row: int, held: float) -> Proposal:
-        target = self.snapshot.pod_ref(row)
-        owner = self.snapshot.workload_ref(int(self.snapshot.pods.workload[row]))
-        return self.voice.wants(
-            ActionKind.MIGRATE,
-            target,
-            score=min(held, 1.0),
-            priority=2,
-            reason=f"{target.short} holds {held:.2f} of its memory limit (needs "
-            f"{FULL_MEMORY_SHARE:.2f}) and {owner.short} is outside its objective: start it anew",
-            evidence=(
-                Evidence("memory over limit", round(held, 3), "", FULL_MEMORY_SHARE),
-                Evidence("memory", float(self.snapshot.pods.memory_used_mib[row]), "MiB"),
-            ),
-            otherwise=f"below {FULL_MEMORY_SHARE:.2f} the choice would have been: nothing for "
-            f"{target.short}",
-        )
+    def for_worn_pods(self) -> Iterator[Proposal]:
+        return WornPods(self.settings, self.population, self.forecast, self.voice).wishes()
 
     # Services that will want more than they have.
 
@@ -484,8 +431,3 @@ class _Case:
             f"{share(risk)}, says {self.forecast.forecaster}: {told.feature} "
             f"{told.value_thousandths / 1000:g} adds {told.adds_thousandths / 1000:+g} log-odds"
         )
-
-
-def _strongest(moved: tuple[Evidence, ...]) -> str:
-    """What moved a learned risk most, in its own numbers; nothing of a transparent one."""
-    return f"{moved[0].name} {moved[0].value:+g} {moved[0].unit}" if moved else ""

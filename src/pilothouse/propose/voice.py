@@ -6,10 +6,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pilothouse.domain import ActionKind, Evidence, Forecast, Proposal, Ref
+from pilothouse.domain import ActionKind, Driver, Evidence, Forecast, Proposal, Ref, RiskTable
 from pilothouse.domain.proposal import Scalar
 
 EXPIRY_SECONDS = 30  # two cycles: a wish that nobody granted by then was about another cluster
+
+_DRIVERS = {
+    Driver.NONE: "",
+    Driver.ERRORS: "{} errors/min",
+    Driver.HEARTBEAT: "heartbeat {:.1f} s late",
+    Driver.MEMORY_GROWTH: "memory {:+} MiB/min",
+    Driver.RESTARTS: "{} restarts lately",
+    Driver.CPU_PRESSURE: "CPU at {} per mille",
+    Driver.UNREADY: "not ready for {} s",
+    Driver.LATENCY: "p95 {} ms",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +81,19 @@ def moved_by(forecast: Forecast, scope: str, uid: int) -> tuple[Evidence, ...]:
         )
         for told in forecast.attributed(scope, uid)
     )
+
+
+def says(forecast: Forecast, moved: Sequence[Evidence]) -> str:
+    """Whose word it is, where a forecaster can tell what moved its number."""
+    return f", says {forecast.forecaster}" if moved else ""
+
+
+def strongest(moved: Sequence[Evidence]) -> str:
+    """What moved a learned risk most, in its own numbers; nothing of a transparent one."""
+    return f"{moved[0].name} {moved[0].value:+g} {moved[0].unit}" if moved else ""
+
+
+def driven_by(table: RiskTable, row: int, moved: Sequence[Evidence] = ()) -> str:
+    """What drives a row's risk: what moved it, or else the driver in its unit."""
+    driver = Driver(int(table.driver[row]))
+    return strongest(moved) or _DRIVERS[driver].format(int(table.driver_value[row]))

@@ -44,6 +44,7 @@ class Course:
     settings: Settings
     leak_mib_per_minute: int
     leak_seconds: int  # how long the leaking service is asked
+    bystanders: int  # pods beside the pair: what may be moved is a share of all pods
     degrade_seconds: int
     ramp_seconds: int
 
@@ -54,13 +55,16 @@ QUICK = Course(
     ),
     leak_mib_per_minute=120,
     leak_seconds=48,
+    bystanders=0,
     degrade_seconds=60,
     ramp_seconds=90,
 )
 WHOLE = Course(
     settings=shipped_settings(),
-    leak_mib_per_minute=48,
-    leak_seconds=120,
+    # Killed after two and a half minutes: the guard moves no pod that is younger than two.
+    leak_mib_per_minute=30,
+    leak_seconds=190,
+    bystanders=80,
     degrade_seconds=90,
     ramp_seconds=120,
 )
@@ -87,6 +91,12 @@ def first_action(pilot: Pilot, *kinds: str) -> Done:
     found = [d for d in pilot.done() if not d.action.restores and d.action.kind.value in kinds]
     assert found, pilot.last_words()
     return found[0]
+
+
+def started_anew(pilot: Pilot, since: float) -> list[float]:
+    """When single pods were evicted, in seconds."""
+    pods = [d for d in pilot.done() if d.action.target.kind == "pod"]
+    return [round(d.at - since, 1) for d in pods]
 
 
 def collect(stimulus: str, number: int, **figures: Any) -> None:
@@ -122,14 +132,18 @@ def test_leaking_service_loses_fewer_requests_where_agents_act(
     pair: Twins,
     tmp_path: Path,
 ) -> None:
-    """Every replica leaks until the kernel kills it; a second one bridges the restart."""
+    """Every replica leaks until the kernel kills it. Where agents act a second one answers, and the
+    first is started anew meanwhile."""
     leak = ("--memory-mib=16", f"--grow-mib-per-minute={COURSE.leak_mib_per_minute}")
     with acting(installed, actuator_kubeconfig, tmp_path / "pilot") as pilot:
-        # A name of its own: budgets count what was done to a name within their window.
-        name = f"leaky-{number}"
-        pair.make(name, arguments=leak, limits={"memory": f"{LIMIT_MIB}Mi"})
+        which, name = 1 + number % 3, f"leaky-{number}"  # budgets count by node and by name
+        pair.surround(COURSE.bystanders)
+        with only(installed, f"worker-{which}"):
+            pair.make(name, arguments=leak, limits={"memory": f"{LIMIT_MIB}Mi"})
         loads = pair.ask(name, f"20x{COURSE.leak_seconds}s", seed=number)
         loads["off"].process.wait(COURSE.leak_seconds + 30)
+        anew = started_anew(pilot, loads["off"].began)
+        print(f"memory-growth {number}: pods started anew after {anew} s (measured)")
         verdict("memory-growth", number, pilot, loads, first_action(pilot, "replicate"))
 
 

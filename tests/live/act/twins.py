@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from pilothouse.lab import Lab
+from pilothouse.lab.fake import FAKE_TAINT
 from pilothouse.lab.layout import API_ADDRESS, API_PORT
 from tests.live.act.helm import SPACE
 from tests.live.conftest import a_deployment, is_ready
 
 OFF = "off-env"  # did not opt in: nobody acts there
+ON_FAKE_NODES = {"pilothouse.dev/lab": "fake"}
 PAIR = {"on": SPACE, "off": OFF}
 
 
@@ -66,6 +68,16 @@ class Twins:
                 )
         for space in PAIR.values():
             self._eventually(lambda s=space: self.ready(name, s) == replicas)
+
+    def surround(self, count: int) -> None:
+        """So many fake pods beside the pair, in the arm where nobody acts: shares of all pods are
+        meant for clusters of more than three."""
+        crowd = a_deployment("crowd", namespace=OFF, replicas=count, selector=ON_FAKE_NODES)
+        pod = crowd["spec"]["template"]["spec"]
+        pod["tolerations"] = [{"key": FAKE_TAINT["key"], "operator": "Exists"}]
+        del pod["containers"][0]["readinessProbe"]  # nobody would answer it
+        self._apply(crowd)
+        self._eventually(lambda: self.ready("crowd", OFF) == count)
 
     def _apply(self, thing: dict[str, Any]) -> None:
         self._lab.apply(json.dumps(thing))
