@@ -332,7 +332,7 @@ def test_a_pod_is_not_evicted_while_the_extra_replica_is_taken_back(least: int) 
     going = with_workload(both, 0, replicas_desired=1)
     verdict = judge(evict, going, ledger, now=NOW + 315)
     assert verdict is not None
-    assert verdict.sentence == "shop/app-0 has 2 ready, of which 1 leave anyway, and needs 1"
+    assert verdict.sentence == "shop/app-0 has 2 ready, of which 1 may leave, and needs 1"
 
 
 def test_evictions_of_one_cycle_count_together_whoever_asks() -> None:

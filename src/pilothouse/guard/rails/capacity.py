@@ -117,7 +117,7 @@ def disruption_budget_holds(case: Case) -> Verdict | None:
             least = max(least, 1)  # its owner may let one be evicted, and did not mean the others
         if ready - leave - count < least:
             name = snapshot.workload_ref(owner).short
-            besides = f", of which {leave} leave anyway," if leave else ""
+            besides = f", of which {leave} may leave," if leave else ""
             return refuse(
                 "disruption-budget",
                 f"{name} has {ready} ready{besides} and needs {least}",
