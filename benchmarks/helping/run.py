@@ -83,15 +83,16 @@ def lines(known: dict[str, list[Figure]]) -> Iterator[str]:
     pairs = [f for name in ("memory-growth", "node-degradation") for f in known.get(name, [])]
     yield "Measured; lost is everything due that got no success."
     yield ""
-    yield "| stimulus | pair | lost, agents off | lost, agents on | acted after | first loss without us | ahead by | load |"  # noqa: E501
-    yield "|---|--:|--:|--:|--:|--:|--:|--:|"
+    yield "| stimulus | pair | lost, agents off | lost, agents on | acted after | first loss without us | ahead by | pod started anew after | load |"  # noqa: E501
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
     for f in pairs:
         on, off, acted = f["on"], f["off"], f["acted_seconds"]
         ahead = off["first_lost_seconds"] - acted
+        anew = ", ".join(f"{seconds:.0f} s" for seconds in f.get("started_anew_seconds", ()))
         yield (
             f"| {f['stimulus']} | {f['pair']} | {off['lost']} of {off['due']} | {on['lost']} of "
             f"{on['due']} | {acted:.1f} s | {off['first_lost_seconds']:.1f} s | {ahead:.1f} s | "
-            f"{f['load_average']:.1f} |"
+            f"{anew} | {f['load_average']:.1f} |"
         )
     yield ""
     yield "| surge | `minReplicas` raised | the autoscaler alone reacts | ahead by | load |"

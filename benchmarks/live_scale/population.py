@@ -106,12 +106,12 @@ class Crowd:
         """Make everything, and wait until every pod runs."""
         self.lab.kubectl("create", "namespace", NAMESPACE)
         away = ("kube-controller-manager", "kwok")
-        for name in away:
-            self.lab.kill(name)
-        # Whoever would make the account that pods need may not have come to it.
-        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": ACCOUNT}
-        self.lab.apply(json.dumps(account))
         try:
+            for name in away:
+                self.lab.kill(name)
+            # Whoever would make the account that pods need may not have come to it.
+            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": ACCOUNT}
+            self.lab.apply(json.dumps(account))
             wanted = self._wanted()
             with ThreadPoolExecutor(LANES) as pool:
                 for done, _ in enumerate(pool.map(self._create_pod, wanted), 1):
@@ -173,9 +173,9 @@ class Crowd:
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{made['metadata']['name']}/status"
         self.ask("PATCH", path, {"status": _running(made)}, "merge-patch+json")
 
-    def wait_running(self, seconds: float = 0) -> None:
+    def wait_running(self, seconds: float | None = None) -> None:
         """As long as ``seconds``, or as long as so many pods may take to start."""
-        seconds = seconds or 300 + self.pods / 40
+        seconds = 300 + self.pods / 40 if seconds is None else seconds
         deadline = time.monotonic() + seconds
         while (running := len(self.names("Running"))) < self.pods:
             if time.monotonic() > deadline:

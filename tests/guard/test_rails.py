@@ -12,7 +12,6 @@ import pytest
 from pilothouse.act.planner import plan
 from pilothouse.domain import (
     ActionKind,
-    Decision,
     Mode,
     Plan,
     Power,
@@ -28,7 +27,9 @@ from pilothouse.errors import InvalidSetting
 from pilothouse.guard import Guard, Ledger, Sent
 from pilothouse.settings import ActSettings, GuardSettings, ModeSettings, Settings
 from pilothouse.testing.builders import (
+    a_decision,
     a_proposal,
+    a_receipt,
     a_snapshot,
     with_namespace,
     with_node,
@@ -94,7 +95,9 @@ def rule(verdict: Verdict | None) -> str:
     return "" if verdict is None else verdict.rule
 
 
-def done(ledger: Ledger, sent: Sent, snapshot: Snapshot, ident: str, at: int) -> None:
+def done(
+    ledger: Ledger, sent: Sent, snapshot: Snapshot, ident: str, at: int, lasts: int = 1_800
+) -> None:
     """Charge a proposal as if it had been chosen."""
     made = plan(sent.proposal, snapshot, Settings())
     assert made.writes, made.impossible
@@ -109,24 +112,27 @@ def done(ledger: Ledger, sent: Sent, snapshot: Snapshot, ident: str, at: int) ->
         target=sent.proposal.target,
         writes=writes,
         inverse=made.inverse,
-        expires_seconds=at + 1_800,
+        expires_seconds=at + lasts,
     )
-    ledger.charge(
-        Decision(
-            id=ident,
-            cycle=0,
-            made_seconds=at,
-            snapshot_digest="",
-            forecast_digest="",
-            proposals=(),
-            verdicts=(),
-            actions=(action,),
-            headline=None,
-            rationale="",
-            margin="",
-        ),
-        snapshot,
-    )
+    ledger.charge(a_decision(made_seconds=at, actions=(action,)), snapshot)
+
+
+def taken_back(ledger: Ledger, snapshot: Snapshot, at: int) -> None:
+    """Restore what is due, as the janitor's turn in a cycle does."""
+    for held in ledger.due(at, halted=False):
+        action = Action(
+            id=f"{held.action}.back",
+            proposal=0,
+            agent="janitor",
+            kind=ActionKind.RESTORE,
+            target=held.target,
+            writes=tuple(replace(w, intent=f"{held.action}.back.0") for w in held.inverse),
+            inverse=(),
+            expires_seconds=None,
+            restores=held.action,
+        )
+        ledger.charge(a_decision(made_seconds=at, actions=(action,)), snapshot)
+        ledger.settle([a_receipt(write.intent, at_seconds=at) for write in action.writes])
 
 
 def node(row: int) -> Ref:
@@ -294,14 +300,69 @@ def test_shipped_budgets_let_a_leaking_service_have_a_replica_and_one_pod_starte
     ledger, snapshot = Ledger(GuardSettings()), calm()
     service, first = snapshot.workload_ref(0), wish(ActionKind.MIGRATE, snapshot.pod_ref(0))
     second = int(np.flatnonzero(snapshot.pods.workload == 0)[1])
-    done(ledger, wish(ActionKind.REPLICATE, service), snapshot, "a.0", NOW - 30)
+    done(ledger, wish(ActionKind.REPLICATE, service), snapshot, "a.0", NOW - 30, lasts=720)
     assert judge(first, snapshot, ledger) is None
     done(ledger, first, snapshot, "a.1", NOW)
     verdict = judge(wish(ActionKind.MIGRATE, snapshot.pod_ref(second)), snapshot, ledger)
     assert verdict is not None
     assert (verdict.rule, verdict.free_at_seconds) == ("per-workload", NOW - 30 + 600)
-    later = replace(snapshot, taken_seconds=NOW + 570)
-    assert judge(wish(ActionKind.REPLICATE, service), later, ledger, now=NOW + 570) is None
+    again = wish(ActionKind.MIGRATE, snapshot.pod_ref(second))
+    assert judge(again, snapshot, ledger, now=NOW + 570) is None  # the replica is there for 120 s
+    done(ledger, again, snapshot, "a.2", NOW + 570)
+    taken_back(ledger, snapshot, NOW + 690)
+    assert not ledger.active
+    # Taking it back wrote the field, so the next replica waits until that has rested.
+    rests = judge(wish(ActionKind.REPLICATE, service), snapshot, ledger, now=NOW + 720)
+    assert rests is not None
+    assert (rests.rule, rests.free_at_seconds) == ("dwell", NOW + 690 + 120)
+    assert judge(wish(ActionKind.REPLICATE, service), snapshot, ledger, now=NOW + 810) is None
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_a_pod_is_not_evicted_while_the_extra_replica_is_taken_back(least: int) -> None:
+    ledger, counts = Ledger(GuardSettings()), {"replicas_baseline": 1, "min_available": least}
+    alone = with_workload(calm(), 0, replicas_desired=1, replicas_ready=1, **counts)
+    done(ledger, wish(ActionKind.REPLICATE, alone.workload_ref(0)), alone, "a.0", NOW, lasts=300)
+    both = with_workload(alone, 0, replicas_desired=2, replicas_ready=2)
+    evict = wish(ActionKind.MIGRATE, both.pod_ref(0))
+    assert judge(evict, both, ledger, now=NOW + 239) is None
+    for now in (NOW + 240, NOW + 300, NOW + 315):  # soon, now, and not yet although it is due
+        assert rule(judge(evict, both, ledger, now=now)) == "disruption-budget"
+    taken_back(ledger, both, NOW + 300)
+    going = with_workload(both, 0, replicas_desired=1)
+    verdict = judge(evict, going, ledger, now=NOW + 315)
+    assert verdict is not None
+    assert verdict.sentence == "shop/app-0 has 2 ready, of which 1 may leave, and needs 1"
+
+
+def test_evictions_of_one_cycle_count_together_whoever_asks() -> None:
+    ready = int(calm().workloads.replicas_ready[0])
+    snapshot = with_workload(calm(), 0, min_available=ready - 1)
+    first, second = (snapshot.pod_ref(r) for r in np.flatnonzero(snapshot.pods.workload == 0)[:2])
+    steward = Agent("steward", 5, "Steward")
+    for sender in (SAFETY, steward):
+        check = Guard(Settings(), (*AGENTS, steward)).check(
+            ledger=Ledger(GuardSettings()), snapshot=snapshot, halted=False, now=NOW
+        )
+        one = wish(ActionKind.MIGRATE, first, sender)
+        other = wish(ActionKind.MIGRATE, second, ADMISSION)
+        assert check.judge(other, plan(other.proposal, snapshot, Settings())) is None
+        assert check.grant(one, plan(one.proposal, snapshot, Settings())) is None
+        verdict = check.grant(other, plan(other.proposal, snapshot, Settings()))
+        assert rule(verdict) == "disruption-budget"
+
+
+def test_pods_of_a_drain_count_against_evictions_in_the_same_cycle() -> None:
+    snapshot = with_pod(calm(), 1, node=0)  # the others of its workload live on node-1
+    ready = int(snapshot.workloads.replicas_ready[1])
+    evict = wish(ActionKind.MIGRATE, snapshot.pod_ref(11))
+    for least, refused in ((ready - 2, ""), (ready - 1, "disruption-budget")):
+        tight = with_workload(snapshot, 1, min_available=least)
+        check = Guard(Settings(guard=GuardSettings(disturbed_share=1)), AGENTS).check(
+            ledger=Ledger(GuardSettings()), snapshot=tight, halted=False, now=NOW
+        )
+        assert check.grant(MIGRATE, plan(MIGRATE.proposal, tight, Settings())) is None
+        assert rule(check.grant(evict, plan(evict.proposal, tight, Settings()))) == refused
 
 
 def test_only_one_node_with_pods_drains_at_a_time() -> None:

@@ -140,7 +140,8 @@ class Check:
     def grant(self, each: Sent, plan: Plan) -> Verdict | None:
         """Judge, and count it when it passes."""
         verdict = self.judge(each, plan)
-        counts = each.sender.name != STEWARD and each.proposal.kind is not ActionKind.RESTORE
-        if verdict is None and counts:
+        if verdict is None and each.sender.name == STEWARD:
+            self._tally.take(plan)  # its budgets were charged when the drain began
+        elif verdict is None and each.proposal.kind is not ActionKind.RESTORE:
             self._tally.grant(plan, each.sender.name, self._now)
         return verdict

@@ -8,7 +8,8 @@ only. Every window slides: a charge counts until it is a window old.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -369,6 +370,10 @@ class Ledger:
         forward = replace(inverse, value=inverse.original, original=inverse.value)
         return replace(inverse, value=self.owners_value(forward))
 
+    def ending(self, until: int) -> Iterator[Write]:
+        """Inverses of what expires by then, or has expired and waits to be taken back."""
+        return (write for held in self.active if held.expires <= until for write in held.inverse)
+
     def nodes_out(self) -> dict[Ref, str]:
         """Nodes that we hold out of service, and the agent that did it."""
         return {
@@ -465,3 +470,20 @@ def disturbed_by(writes: Iterable[Write], snapshot: Snapshot) -> int:
             on_node = snapshot.pods.node == (-1 if row is None else row)
             count += int((on_node & (snapshot.pods.evictable == 1)).sum()) if row is not None else 0
     return count
+
+
+def taken_by(writes: Iterable[Write], snapshot: Snapshot) -> Counter[int]:
+    """Running pods that go, by their workload's row: evicted, drained or scaled down."""
+    pods, taken = snapshot.pods, Counter[int]()
+    for write in writes:
+        row = snapshot.find(write.target)
+        if row is None:
+            continue
+        if write.verb is Verb.SCALE:
+            taken[row] += max(write.original - write.value, 0)
+        elif write.verb is Verb.EVICT and pods.phase[row] == Phase.RUNNING:
+            taken[int(pods.workload[row])] += 1
+        elif write.verb is Verb.DRAIN and write.value:
+            moved = (pods.node == row) & (pods.evictable == 1) & (pods.phase == Phase.RUNNING)
+            taken.update(pods.workload[moved].tolist())
+    return +taken

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pilothouse.domain import Plan, Ref, Snapshot, Verb
-from pilothouse.guard.ledger import OUT_OF_SERVICE, Ledger, disturbed_by, touched_by
+from pilothouse.guard.ledger import OUT_OF_SERVICE, Ledger, disturbed_by, taken_by, touched_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Tally:
         self.nodes_out: dict[Ref, str] = ledger.nodes_out()
         self.granted_out: list[Ref] = []  # taken out of service in this cycle
         self.granted_gates: list[str] = []
-        self.written: set[tuple[Ref, Verb]] = set()
+        self.granted_taken: Counter[int] = Counter()  # running pods, by their workload's row
         for charge in ledger.charges:
             if charge.at <= now - window:
                 continue
@@ -73,13 +73,17 @@ class Tally:
         disturbs = disturbed_by(plan.writes, self._snapshot)
         if disturbs:
             self._uses["disturbed", ""].append(Use(now, agent, disturbs))
+        self.take(plan)
         for write in plan.writes:
-            self.written.add((write.target, write.verb))
             if write.verb in OUT_OF_SERVICE and (write.value == 0) == (write.verb is Verb.POWER):
                 self.nodes_out[write.target] = agent
                 self.granted_out.append(write.target)
             if write.verb is Verb.GATE and write.value:
                 self.granted_gates.append(write.target.name)
+
+    def take(self, plan: Plan) -> None:
+        """Count the running pods that a plan takes away, whether or not it costs budgets."""
+        self.granted_taken += taken_by(plan.writes, self._snapshot)
 
 
 def touched(

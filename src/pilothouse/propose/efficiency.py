@@ -24,7 +24,7 @@ from pilothouse.domain import (
 )
 from pilothouse.domain.proposal import Scalar
 from pilothouse.features.population import Population
-from pilothouse.propose.voice import Voice, moved_by
+from pilothouse.propose.voice import Voice, moved_by, says
 from pilothouse.settings import Settings
 
 HORIZON_SECONDS = 900
@@ -215,14 +215,13 @@ class _Case:
     ) -> Proposal:
         target, demand = self.snapshot.node_ref(row), float(self.share[row])
         moved = moved_by(self.forecast, "demand of nodes", int(self.snapshot.nodes.uid[row]))
-        says = f", says {self.forecast.demand_by}" if moved else ""
         return self.voice.wants(
             kind,
             target,
             score=1.0 - demand,
             priority=priority,
             reason=f"{target.short} will want {demand:.2f} of its CPU (p95, 15 min; "
-            f"needs < {below:.2f}){says}{tail}",
+            f"needs < {below:.2f}){says(self.forecast.demand_by, moved)}{tail}",
             evidence=(
                 Evidence("p95 demand share 15 min", round(demand, 4), "", below),
                 Evidence("pods", float(self.snapshot.nodes.pods[row])),

@@ -28,13 +28,14 @@ from pilothouse.domain import (
 from pilothouse.features.demand import capacity_millicores
 from pilothouse.features.population import Population, Rows
 from pilothouse.propose.voice import Voice, driven_by, moved_by, says, share, strongest
-from pilothouse.propose.worn import FEW, WornPods
+from pilothouse.propose.worn import WornPods, stands_alone
 from pilothouse.settings import Settings
 
 HORIZON_SECONDS = 900
 HOUR_SECONDS = 3_600
 SMALL_RISK = 0.1  # a threshold below this is told with three digits
 BRIDGE_SECONDS = 300  # an extra replica of a service that fails by itself, at least
+START_SECONDS = 120  # until a new pod answers, at the latest
 WISHES = 6  # more in one cycle could not be granted anyway
 CANDIDATES = 4  # nodes and workloads looked at closely
 CALM_SHARE = 0.75  # CPU in use at which neighbors no longer slow each other
@@ -128,7 +129,8 @@ class _Case:
             score=risk / 1000,
             priority=priority,
             reason=f"{target.short} {fails} with probability {share(risk)} "
-            f"(needs {needs:.2f}){says(self.forecast, moved)}{': ' + why if why else ''}",
+            f"(needs {needs:.2f})"
+            f"{says(self.forecast.forecaster, moved)}{': ' + why if why else ''}",
             evidence=(
                 Evidence("risk 15 min", risk / 1000, "", needs),
                 Evidence("errors", float(self.snapshot.nodes.errors_per_minute[row]), "/min"),
@@ -221,8 +223,8 @@ class _Case:
             score=risk / 1000,
             priority=2,
             reason=f"{target.short} loses too many replicas within {ahead} min with probability "
-            f"{risk / 1000:.{digits}f} (needs {least}){says(self.forecast, moved)}"
-            f"{': ' + why if why else ''}",
+            f"{risk / 1000:.{digits}f} (needs {least})"
+            f"{says(self.forecast.forecaster, moved)}{': ' + why if why else ''}",
             evidence=(
                 Evidence(f"risk {ahead} min", risk / 1000, "", needs),
                 Evidence("ready replicas", float(self.snapshot.workloads.replicas_ready[row])),
@@ -234,11 +236,14 @@ class _Case:
         )
 
     def _bridge(self, row: int) -> int:
-        """How long the extra replica lasts. A service of few gets its leaking pods started anew
-        meanwhile, which costs what a second replica would: the first stays until the next one can
-        be asked for."""
-        few = self.snapshot.workloads.replicas_baseline[row] <= FEW
-        return max(self.window, BRIDGE_SECONDS) if few else BRIDGE_SECONDS
+        """How long the extra replica lasts. A leaking service of one has its pods started anew
+        meanwhile, once now and once when the window lets it: the replica stays until what is
+        started then can answer. After that the service is alone for as long as a field rests."""
+        leaks = self.forecast.workload_risk.driver[row] == Driver.MEMORY_GROWTH
+        alone = bool(stands_alone(self.snapshot.workloads)[row])
+        return (
+            max(self.window + START_SECONDS, BRIDGE_SECONDS) if leaks and alone else BRIDGE_SECONDS
+        )
 
     def _riskiest_pod_of(self, row: int) -> int | None:
         pods = self.population.of_workload(row)
@@ -273,14 +278,14 @@ class _Case:
         needs = self.settings.demand_share
         broken = ", objective broken now" if workloads.in_violation[row] else ""
         moved = moved_by(self.forecast, "demand of workloads", int(workloads.uid[row]))
-        says = f", says {self.forecast.demand_by}" if moved else ""
         return self.voice.wants(
             ActionKind.REPLICATE,
             target,
             score=min(0.5 + 0.4 * (wanted / has - needs), 0.99) + 0.005 * bool(broken),
             priority=2 if broken else 3,
             reason=f"{target.short} will want {wanted} m CPU (p95, 15 min) of {has} m, "
-            f"{wanted / has:.2f} of what it has (needs {needs:.2f}){says}{broken}",
+            f"{wanted / has:.2f} of what it has (needs {needs:.2f})"
+            f"{says(self.forecast.demand_by, moved)}{broken}",
             evidence=(
                 Evidence("p95 demand over capacity", round(wanted / has, 3), "", needs),
                 Evidence("p95 demand 15 min", float(wanted), "m"),

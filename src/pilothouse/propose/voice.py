@@ -83,9 +83,9 @@ def moved_by(forecast: Forecast, scope: str, uid: int) -> tuple[Evidence, ...]:
     )
 
 
-def says(forecast: Forecast, moved: Sequence[Evidence]) -> str:
+def says(who: str, moved: Sequence[Evidence]) -> str:
     """Whose word it is, where a forecaster can tell what moved its number."""
-    return f", says {forecast.forecaster}" if moved else ""
+    return f", says {who}" if moved else ""
 
 
 def strongest(moved: Sequence[Evidence]) -> str:
@@ -95,5 +95,6 @@ def strongest(moved: Sequence[Evidence]) -> str:
 
 def driven_by(table: RiskTable, row: int, moved: Sequence[Evidence] = ()) -> str:
     """What drives a row's risk: what moved it, or else the driver in its unit."""
-    driver = Driver(int(table.driver[row]))
-    return strongest(moved) or _DRIVERS[driver].format(int(table.driver_value[row]))
+    driver, value = Driver(int(table.driver[row])), int(table.driver_value[row])
+    shown = value / 1000 if driver is Driver.HEARTBEAT else value  # ms, told in seconds
+    return strongest(moved) or _DRIVERS[driver].format(shown)

@@ -4,10 +4,12 @@
 There are two ways for memory to wear a pod out. One leaked up to its limit and stays there: it
 reclaims memory more than it works, and slows its service until somebody starts it anew. Another
 still leaks: the kernel will kill it, and with it every request it is at. Both are asked to move as
-pods, which is an eviction: new requests go elsewhere first, open ones are finished, and whatever
-takes its place is fresh.
+pods, which is an eviction: whatever takes its place is fresh, new requests go elsewhere first, and
+a pod that shuts down gracefully finishes its open ones. One that does not drops them either way.
 
-One pod of each service in a cycle, the fullest, and only where a ready one can be spared.
+One pod of each service in a cycle, the fullest, and only where others answer meanwhile. A leaking
+one only in services that declare one replica and have an extra one of ours; never in autoscaled
+ones, where nobody can tell whose the extra one is.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from pilothouse.domain import (
     Proposal,
     Snapshot,
     WorkloadKind,
+    WorkloadTable,
     horizon_column,
 )
 from pilothouse.features.population import Mask, Population
@@ -33,17 +36,25 @@ from pilothouse.propose.voice import Voice, driven_by, moved_by, says, share
 from pilothouse.settings import SafetySettings
 
 SOON_SECONDS = 300
-SERVICES = 4  # looked at closely in one cycle
+SERVICES = 2  # in one cycle: wishes for demand and capacity need room beside them
 FULL_SHARE = 0.88  # of its limit: from here on a runtime mostly reclaims memory
 OUTLIER = 1.25  # times what its siblings hold on average: leaked, not loaded
 # Of its limit, before a leak counts: a fast one is full a few scrapes later, a slow one is asked
 # for by its risk alone, minutes before its end.
 LEAKED_SHARE = 0.6
-# Replicas that the owner declared. A service of more carries what one killed pod drops, and two
-# short bridges are worth more to it than one and a restart, which cost the same budget: with 5 to
-# 13 replicas objectives were broken for 63 s longer in 40 min of memory-growth (simulated).
-FEW = 3
 Shares = NDArray[np.float64]
+
+
+def stands_alone(workloads: WorkloadTable) -> Mask:
+    """(workloads,) whose owner declared one replica, and no autoscaler: a leak that kills it leaves
+    nobody.
+
+    A larger service carries what one killed pod drops, and two short bridges are worth more to it
+    than one and a restart, which cost the same budget: objectives were broken for 63 ± 25 s longer
+    in 40 min of memory-growth with 5 to 13 replicas, 37 ± 48 s with 2 or 3 (simulated).
+    """
+    mask: Mask = (workloads.replicas_baseline == 1) & (workloads.autoscaled == 0)
+    return mask
 
 
 class WornPods:
@@ -62,6 +73,8 @@ class WornPods:
         self._held: Shares = pods.memory_used_mib / np.maximum(pods.memory_limit_mib, 1)
         table = forecast.pod_risk
         self._soon = table.risk_permille[:, horizon_column(SOON_SECONDS)]
+        doomed = (table.abstains == 0) & (table.driver == Driver.MEMORY_GROWTH)
+        self._doomed: Mask = doomed & (self._soon >= 1000 * settings.migrate_risk)
 
     @property
     def _snapshot(self) -> Snapshot:
@@ -73,13 +86,24 @@ class WornPods:
         leaking = self._leaking()
         worn = (self._stuck() | leaking) & self._population.movable
         worn &= (pods.phase == Phase.RUNNING) & (pods.memory_limit_mib > 0)
-        spare = workloads.replicas_ready > np.maximum(workloads.min_available, 1)
-        spare &= workloads.kind == WorkloadKind.SERVICE
-        rows = np.flatnonzero(worn & spare[pods.workload])
+        worn &= (workloads.kind == WorkloadKind.SERVICE)[pods.workload]
+        worn &= self._others() >= np.maximum(workloads.min_available, 1)[pods.workload]
+        rows = np.flatnonzero(worn)
         rows = rows[np.argsort(-self._held[rows], kind="stable")]
         _, fullest = np.unique(pods.workload[rows], return_index=True)
         for row in rows[np.sort(fullest)][:SERVICES].tolist():
             yield self._leaking_wish(row) if leaking[row] else self._stuck_wish(row)
+
+    def _others(self) -> NDArray[np.int64]:
+        """(pods,) siblings that answer meanwhile: ready, on a node that takes pods, and not so full
+        that the kernel kills them before a replacement is up."""
+        pods = self._snapshot.pods
+        open_nodes = np.append(self._population.takes_pods, False)  # a pod without a node has -1
+        answers = (pods.phase == Phase.RUNNING) & open_nodes[pods.node]
+        answers &= ~(self._doomed & (self._held >= FULL_SHARE))
+        count = np.bincount(pods.workload[answers], minlength=len(self._snapshot.workloads))
+        others: NDArray[np.int64] = count[pods.workload] - answers
+        return others
 
     # Full, and no longer growing.
 
@@ -112,37 +136,32 @@ class WornPods:
     # Leaking, and about to be killed.
 
     def _leaking(self) -> Mask:
-        """(pods,) killed soon by their own growth, in a service of few that has an extra replica
-        and misses nobody: what was evicted before is back."""
-        pods, workloads, table = (
-            self._snapshot.pods,
-            self._snapshot.workloads,
-            self._forecast.pod_risk,
-        )
-        doomed = (table.abstains == 0) & (table.driver == Driver.MEMORY_GROWTH)
-        doomed &= self._soon >= 1000 * self._settings.migrate_risk
-        ready = workloads.replicas_ready
-        bridged = (ready > workloads.replicas_baseline) & (ready >= workloads.replicas_desired)
-        bridged &= workloads.replicas_baseline <= FEW
-        mask: Mask = doomed & (self._held >= LEAKED_SHARE) & bridged[pods.workload]
+        """(pods,) killed soon by their own growth, in a service of one that has an extra replica
+        of ours and misses nobody: what was evicted before is back."""
+        pods, workloads = self._snapshot.pods, self._snapshot.workloads
+        bridged = stands_alone(workloads)
+        bridged &= workloads.replicas_desired > workloads.replicas_baseline
+        bridged &= workloads.replicas_ready >= workloads.replicas_desired
+        mask: Mask = self._doomed & (self._held >= LEAKED_SHARE) & bridged[pods.workload]
         return mask
 
     def _leaking_wish(self, row: int) -> Proposal:
         risk, needs = int(self._soon[row]), self._settings.migrate_risk
         owner = int(self._snapshot.pods.workload[row])
-        others = int(self._snapshot.workloads.replicas_ready[owner]) - 1
+        others = int(self._others()[row])
         moved = moved_by(self._forecast, "pods", int(self._snapshot.pods.uid[row]))
         driver = driven_by(self._forecast.pod_risk, row, moved)
+        who = says(self._forecast.forecaster, moved)
         return self._wish(
             row,
             score=risk / 1000,
             needs=LEAKED_SHARE,
             why=f"and is killed within {SOON_SECONDS // 60} min with probability {share(risk)} "
-            f"(needs {needs:.2f}){says(self._forecast, moved)}: {driver}: start it anew, "
-            f"{self._snapshot.workload_ref(owner).short} has {others} more ready",
+            f"(needs {needs:.2f}){who}: {driver}: start it anew, "
+            f"{self._snapshot.workload_ref(owner).short} has {others} more that answer",
             evidence=(
                 Evidence(f"risk {SOON_SECONDS // 60} min", risk / 1000, "", needs),
-                Evidence("other ready replicas", float(others), "", 1.0),
+                Evidence("other replicas that answer", float(others), "", 1.0),
                 *moved,
             ),
         )

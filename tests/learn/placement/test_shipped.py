@@ -11,6 +11,7 @@ from pilothouse.learn.placement.chooser import Learned
 from pilothouse.learn.placement.comparing import compare, moving_average
 from pilothouse.learn.placement.judging import Exam
 from pilothouse.learn.placement.presets import FAST
+from pilothouse.learn.placement.rewards import OF_POLICY, named
 from pilothouse.learn.placement.thesis_tests import Trial
 from pilothouse.learn.placement.training import ROUNDING, WIDTHS
 from pilothouse.policy import shipped
@@ -38,7 +39,7 @@ def test_shipped_card_names_the_command_and_versions_that_make_it_again(policy: 
     assert card.command == f"pilothouse train placement --policy {policy} --seeds 5"
     assert set(card.made_with) == set(ROUNDING)
     assert card.network.encoder[1] == WIDTHS[policy]
-    assert card.reward["gamma"] == FAST.gamma
+    assert card.reward == named(OF_POLICY[policy]).card() | {"gamma": FAST.gamma}
 
 
 @pytest.mark.parametrize("policy", judging.KINDS)

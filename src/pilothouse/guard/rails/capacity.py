@@ -10,9 +10,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pilothouse.domain import ActionKind, Phase, Verb, Verdict
+from pilothouse.domain import ActionKind, Verb, Verdict, WorkloadKind
 from pilothouse.guard.case import Case, refuse
+from pilothouse.guard.ledger import taken_by
 
+REPLACED_SECONDS = 60  # until the replacement of an evicted pod answers, mostly
 MOST_PODS_FITTED = 500  # a node never hosts more; beyond this the answer is no
 
 
@@ -96,27 +98,30 @@ def _staying(case: Case, leaving: list[int]) -> NDArray[np.bool_]:
 
 
 def disruption_budget_holds(case: Case) -> Verdict | None:
-    """Evictions one by one keep the minimum; a drain is paced by the backend."""
-    snapshot = case.view.snapshot
-    taken: dict[int, int] = {}
-    if case.plan.nodes:
+    """Evictions one by one keep the minimum, whatever else takes pods of the same workload away
+    before their replacements answer; a drain is paced by the backend."""
+    snapshot, workloads = case.view.snapshot, case.view.snapshot.workloads
+    evictions = [write for write in case.plan.writes if write.verb is Verb.EVICT]
+    if case.plan.nodes or not evictions:
         return None  # moving a node's pods: the backend refuses the one that would break it
-    for write in case.plan.writes:
-        row = snapshot.find(write.target) if write.verb is Verb.EVICT else None
-        if row is None or snapshot.pods.phase[row] != Phase.RUNNING:
-            continue
-        owner = int(snapshot.pods.workload[row])
-        taken[owner] = taken.get(owner, 0) + 1
-        ready, least = (
-            snapshot.workloads.replicas_ready[owner],
-            snapshot.workloads.min_available[owner],
-        )
-        if ready - taken[owner] < least:
+    # Granted in this cycle, or taken back with an action of ours that ends now or very soon.
+    going = case.tally.granted_taken + taken_by(
+        case.ledger.ending(case.now + REPLACED_SECONDS), snapshot
+    )
+    for owner, count in taken_by(evictions, snapshot).items():
+        ready, least = int(workloads.replicas_ready[owner]), int(workloads.min_available[owner])
+        # Ready beyond what is wanted: a scale-down has begun, or a rollout is on its way.
+        surplus = max(ready - int(workloads.replicas_desired[owner]), 0)
+        leave = going[owner] + surplus
+        if leave and workloads.kind[owner] == WorkloadKind.SERVICE:
+            least = max(least, 1)  # its owner may let one be evicted, and did not mean the others
+        if ready - leave - count < least:
             name = snapshot.workload_ref(owner).short
+            besides = f", of which {leave} may leave," if leave else ""
             return refuse(
                 "disruption-budget",
-                f"{name} has {ready} ready and needs {least}",
-                used=float(ready - taken[owner]),
+                f"{name} has {ready} ready{besides} and needs {least}",
+                used=float(ready - leave - count),
                 allowed=float(least),
             )
     return None

@@ -88,8 +88,9 @@ class Placed:
         return inside | (limit <= 0)
 
     @property
-    def nearest(self) -> Array:
-        """Feasible nodes within both limits; where there is none, within the hard one; else all."""
+    def keepers(self) -> Array:
+        """Feasible nodes that keep the limits as well as any can: both, or the hard one where none
+        keeps both, or all where none keeps that."""
         hard = self.feasible & self.within(self.hard_ms)
         soft = hard & self.within(self.soft_ms)
 

@@ -88,9 +88,9 @@ def near(component: Component) -> Component:
     """
 
     def among(p: Placed, resource: Resource) -> Array:
-        nearest = p.nearest
-        value = component(replace(p, feasible=nearest), resource)
-        return p.xp.where(p.at_choice(nearest) > 0, value, 0.0)
+        keepers = p.keepers
+        value = component(replace(p, feasible=keepers), resource)
+        return p.xp.where(p.at_choice(keepers) > 0, value, 0.0)
 
     return among
 
