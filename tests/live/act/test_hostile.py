@@ -30,6 +30,8 @@ from tests.live.conftest import a_deployment
 from tests.testing.forgery import names
 
 DECISIONS = int(os.environ.get("PILOTHOUSE_DECISIONS", "40"))
+MOST_RUNS = 5  # of twelve turns: where an earlier test moved the same pods there is less to do
+WRONG = {"I4", "I8"}  # too much was done, and the guard that is here would not have
 FAKE = {"pilothouse.dev/lab": "fake"}
 OPEN, CLOSED = "hostile-env", "aside-env"  # of their own: budgets outlive a loop and its tests
 RECIPES = tuple(
@@ -177,14 +179,18 @@ def test_checker_finds_violations_once_the_guard_is_gone(
 ) -> None:
     """The control: without rails the same agents exceed the same budgets, and it shows."""
     since, journal = time(), tmp_path / "unguarded.db"
-    with monkeypatch.context() as patched:
-        patched.setattr("pilothouse.guard.guard.RAILS", ())
-        with a_helm(actuator_kubeconfig, journal) as helm:
-            helm.know(helm.workload("prey", OPEN), helm.workload("shoal", OPEN))
-            for _ in range(12):
-                helm.turn()
-    checked = run_checker(installed, [journal], tmp_path, since)
-    found = names(checked.stdout.splitlines())
+    found: set[str] = set()
+    for _ in range(MOST_RUNS):
+        with monkeypatch.context() as patched:
+            patched.setattr("pilothouse.guard.guard.RAILS", ())
+            with a_helm(actuator_kubeconfig, journal) as helm:
+                helm.know(helm.workload("prey", OPEN), helm.workload("shoal", OPEN))
+                for _ in range(12):
+                    helm.turn()
+        checked = run_checker(installed, [journal], tmp_path, since)
+        found = names(checked.stdout.splitlines())
+        if found >= WRONG:
+            break
     measured(violations=len(checked.stdout.splitlines()), invariants=sorted(found))
     assert checked.returncode == 1, checked.stderr
-    assert {"I4", "I8"} <= found  # too much was done, and the guard that is here would not have
+    assert found >= WRONG
