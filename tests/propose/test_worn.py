@@ -69,6 +69,15 @@ def test_pod_that_stays_at_its_memory_limit_is_started_anew_when_its_service_suf
     assert not moved(hurt, growing)
 
 
+def test_pod_measured_above_its_limit_is_asked_for_with_a_score_that_counts() -> None:
+    snapshot = a_snapshot()
+    row = of_service(snapshot)[0]
+    ready = int(snapshot.workloads.min_available[SERVICE]) + 1
+    hurt = with_workload(snapshot, SERVICE, in_violation=1, replicas_ready=ready)
+    above = holding(hurt, row, 1.05)
+    assert [wish.score for wish in moved(above, a_forecast(above))] == [1.0]
+
+
 def test_full_pod_is_left_alone_where_load_fills_all_of_its_service() -> None:
     snapshot = a_snapshot()
     hurt = with_workload(snapshot, SERVICE, in_violation=1, min_available=1)
