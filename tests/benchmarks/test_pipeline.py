@@ -17,9 +17,9 @@ from benchmarks.pipeline.trace import make
 from pilothouse.learn.dataset import windows
 from pilothouse.learn.dataset.windows import DatasetSettings
 
-ROWS = 48_000
-MOST_MICROSECONDS = 12.0  # of CPU per row; 4 measured on one core of a server of 2026
-BUCKETS = DatasetSettings(bucket_rows=10_000)
+ROWS = 240_000
+MOST_MICROSECONDS = 6.0  # of CPU per row; 3 measured on one core of 2026, idiomatic 12
+BUCKETS = DatasetSettings(bucket_rows=50_000)
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +29,11 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def cpu(work) -> float:
+def microseconds(work) -> float:
+    """Of CPU per row."""
     began = time.process_time()
     work()
-    return time.process_time() - began
+    return 1e6 * (time.process_time() - began) / ROWS
 
 
 def test_peers_give_the_same_rows_features_and_labels(dataset: Path) -> None:
@@ -54,20 +55,23 @@ def test_a_peer_that_is_a_little_off_is_caught(
         same_output(dataset)
 
 
-def test_features_cost_little_cpu_per_row_and_a_third_of_the_idiomatic_peer(
+def test_features_cost_little_cpu_per_row_which_the_idiomatic_peer_does_not_reach(
     dataset: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ours = min(cpu(lambda: windows.build(dataset, BUCKETS)) for _ in range(2))
-    idiomatic = cpu(lambda: pandas_windows.idiomatic(dataset))
-    # The vectorized peer is shown and judged in the full form: at this size all of its arrays fit
-    # the processor's cache and it neither spreads, writes nor hashes anything.
-    vectorized = min(cpu(lambda: pandas_windows.vectorized(dataset)) for _ in range(2))
+    ours = min(microseconds(lambda: windows.build(dataset, BUCKETS)) for _ in range(2))
+    idiomatic = microseconds(lambda: pandas_windows.idiomatic(dataset))
+    # Both ratios are judged in the full form: at this size a fixed cost of ours weighs, and all of
+    # the vectorized peer's arrays fit the processor's cache.
+    vectorized = min(microseconds(lambda: pandas_windows.vectorized(dataset)) for _ in range(2))
     with capsys.disabled():
-        told = (1e6 * seconds / ROWS for seconds in (ours, vectorized, idiomatic))
-        print("\nours {:.1f}, vectorized {:.1f}, idiomatic {:.1f} µs CPU per row".format(*told))
+        print(
+            f"\nours {ours:.1f}, vectorized {vectorized:.1f}, idiomatic {idiomatic:.1f} µs per row"
+        )
+        print(
+            f"{idiomatic / ours:.1f}x the idiomatic peer, {vectorized / ours:.2f}x the vectorized"
+        )
 
-    assert 1e6 * ours / ROWS <= MOST_MICROSECONDS
-    assert 3 * ours <= idiomatic
+    assert ours <= MOST_MICROSECONDS < idiomatic
 
 
 def test_no_bucket_holds_much_more_than_its_share(
