@@ -32,7 +32,7 @@ class ActingCluster(ShadowCluster):
         self._actuator: ClusterActuator | None = None
         self.last: Snapshot | None = None
         self._took_over = -1  # the epoch of the lease whose predecessors' tickets we have read
-        self._unread = "nobody has looked at the tickets yet"
+        self._unread = "nobody has looked yet what was done before us"
 
     def equip(self, actuator: ClusterActuator) -> None:
         """Give it the actuator, which needs to read what this cluster last saw."""
@@ -50,22 +50,26 @@ class ActingCluster(ShadowCluster):
     def handover(self) -> Sequence[tuple[Action, Charge, bool]]:
         """What other leaders did and is not over, once per time that we come to lead.
 
-        While their tickets cannot be read we go on looking, and nothing begins.
+        First they are shut out, or one more ticket of theirs could come after we have read them.
+        Until both is done nothing begins.
         """
         epoch = self.leadership.epoch
         if epoch == self._took_over or not self.leadership.is_held:
             return ()
+        if why := self.actuator.objection():
+            self._unread = why
+            return ()
         try:
             tickets = self.actuator.tickets()
         except BackendError as error:
-            self._unread = str(error)
+            self._unread = f"what was done before us is not known: {error}"
             return ()
         self._took_over = epoch
         return [_adopted(ticket) for ticket in tickets]
 
     def begin(self, action: Action) -> str:
         if self._took_over != self.leadership.epoch:
-            return f"what was done before us is not known: {self._unread}"
+            return self._unread
         return self.actuator.begin(action)
 
     def execute(self, write: Write, agent: str) -> Receipt:

@@ -136,9 +136,14 @@ def test_clock_carries_the_moment_at_which_it_ends() -> None:
 
 
 def test_gate_is_a_line_of_our_own_object() -> None:
-    assert change(Verb.GATE, {"data": {}}, Gate.QUEUE, "shop") == {"data": {"shop": "queue"}}
-    assert change(Verb.GATE, {"data": {}}, Gate.OPEN, "shop") == {"data": {"shop": None}}
-    assert field_of(Verb.GATE, "ConfigMap").read({"data": {"shop": "reject"}}, "shop") == 3
+    thing: dict[str, Any] = {"metadata": {"annotations": {"gate.pilothouse.dev/shop": "reject"}}}
+    for gate, word in ((Gate.QUEUE, "queue"), (Gate.OPEN, None)):
+        body = change(Verb.GATE, thing, gate, "shop")
+        assert body == {"metadata": {"annotations": {"gate.pilothouse.dev/shop": word}}}
+    field = field_of(Verb.GATE, "ServiceAccount")
+    assert (field.read(thing, "shop"), field.read(thing, "bank")) == (Gate.REJECT, Gate.OPEN)
+    path = ("f:metadata", "f:annotations", "f:gate.pilothouse.dev/shop")
+    assert list(field.owned(thing, "shop")) == [path]
 
 
 def test_autoscaler_is_never_asked_for_more_than_its_maximum() -> None:

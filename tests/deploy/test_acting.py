@@ -25,6 +25,7 @@ from pilothouse.cli import app
 from pilothouse.cli.enforce import AGENTS, enforcing
 from pilothouse.cli.janitor import janitor
 from pilothouse.cli.live import live_settings
+from pilothouse.clients.keys import account_path
 from pilothouse.domain import Mode
 from pilothouse.settings import Settings
 from pilothouse.settings.file import load
@@ -33,6 +34,8 @@ MANIFESTS = REST.parent
 SYSTEM = "pilothouse-system"
 TEMPLATES = sorted(p.name for p in (CHART / "templates" / "acting").iterdir())
 ENFORCING = ("acting.enabled=true", "acting.enforce=safety/shop")
+ACTING = "pilothouse.dev/acting"
+HIDDEN = ("secrets", "nodes/proxy")
 Document = dict[str, Any]
 
 
@@ -67,6 +70,13 @@ def named(found: list[Document], kind: str, name: str, *, hook: bool = False) ->
 
 def is_hook(document: Document) -> bool:
     return "helm.sh/hook" in document["metadata"].get("annotations", {})
+
+
+def acting_of(found: list[Document]) -> str:
+    """What the switch says."""
+    return str(
+        named(found, "ServiceAccount", "pilothouse-switch")["metadata"]["annotations"][ACTING]
+    )
 
 
 def pod_of(document: Document) -> Document:
@@ -151,8 +161,38 @@ def test_loop_has_the_actuators_account_only_while_somebody_enforces(helm: str) 
 
 def test_switch_is_off_while_nobody_enforces(helm: str) -> None:
     for values, acting in ((ENFORCING[:1], "disabled"), (ENFORCING, "enabled")):
-        switch = named(rendered(helm, *values), "ConfigMap", "pilothouse-switch")
-        assert switch["data"]["acting"] == acting
+        assert acting_of(rendered(helm, *values)) == acting
+
+
+def judged_by(found: list[Document]) -> dict[str, str]:
+    """Policy to the parameter its binding names, where it has one."""
+    specs = {(d["kind"], d["metadata"]["name"]): d.get("spec", {}) for d in found}
+    return {
+        name: f"{spec['paramKind']['kind']} {specs[f'{kind}Binding', name]['paramRef']['name']}"
+        for (kind, name), spec in specs.items()
+        if "paramKind" in spec
+    }
+
+
+def test_policies_judge_by_accounts_that_can_do_nothing(acting: list[Document]) -> None:
+    """The API server follows accounts always; other kinds only until a policy is deleted."""
+    assert judged_by(acting) == {
+        "pilothouse-kill-switch": "ServiceAccount pilothouse-switch",
+        "pilothouse-fence": "ServiceAccount pilothouse-fence",
+        "pilothouse-queue": "ServiceAccount pilothouse-gates",
+        "pilothouse-reject": "ServiceAccount pilothouse-gates",
+    }
+    bound = {s["name"] for d in acting for s in d.get("subjects", ())}
+    assert "pilothouse-actuator" in bound
+    for name in ("pilothouse-switch", "pilothouse-fence", "pilothouse-gates"):
+        assert named(acting, "ServiceAccount", name)["automountServiceAccountToken"] is False
+        assert name not in bound
+
+
+def test_upgrade_leaves_the_fence_and_the_gates_where_they_are(acting: list[Document]) -> None:
+    for name in ("pilothouse-fence", "pilothouse-gates"):
+        notes = named(acting, "ServiceAccount", name)["metadata"]["annotations"]
+        assert list(notes) == ["pilothouse.dev/purpose"]
 
 
 def test_every_command_line_is_one_that_exists(helm: str) -> None:
@@ -214,11 +254,11 @@ def too_much(found: list[Document]) -> list[str]:
             if "*" in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]:
                 bad.append(f"wildcard in {document['metadata']['name']}")
             for resource in rule["resources"]:
-                if resource in ("secrets", "nodes/proxy") or resource.endswith(("/exec", "/log")):
+                if resource in HIDDEN or resource.endswith(("/exec", "/log", "/token")):
                     bad.append(resource)
                 may_write = set(rule["verbs"]) - {"get", "list", "watch"}
                 names = rule.get("resourceNames", ["pilothouse-switch"])
-                if resource == "configmaps" and may_write and "pilothouse-switch" in names:
+                if resource == "serviceaccounts" and may_write and "pilothouse-switch" in names:
                     bad.append("the switch is a person's")
                 if resource.endswith("admissionpolicies"):
                     bad.append("policies are a person's")
@@ -236,10 +276,11 @@ def test_accounts_have_no_wildcard_and_no_hold_of_the_switch() -> None:
     assert too_much(found) == []
     planted = copy.deepcopy(next(d for d in found if "rules" in d))
     planted["rules"] += [
-        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]},
+        {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["patch"]},
+        {"apiGroups": [""], "resources": ["serviceaccounts/token"], "verbs": ["create"]},
         {"apiGroups": ["*"], "resources": ["pods"], "verbs": ["get"]},
     ]
-    assert len(too_much([planted])) == 2
+    assert len(too_much([planted])) == 3
 
 
 def test_acting_pods_are_restricted(acting: list[Document]) -> None:
@@ -270,7 +311,7 @@ def objections_to_removal(found: list[Document]) -> list[str]:
     if len(jobs) != 1 or command_of(jobs[0]) != ["restore", "--all"]:
         return ["nothing is taken back"]
     bad = []
-    if hooks[0]["kind"] != "ConfigMap" or hooks[0]["data"]["acting"] != "disabled":
+    if hooks[0]["metadata"]["annotations"].get(ACTING) != "disabled":
         bad.append("the loop can act again behind the restore's back")
     if any(d["metadata"]["annotations"]["helm.sh/hook"] != "pre-delete" for d in hooks):
         bad.append("it is not asked before the removal")
@@ -302,7 +343,7 @@ def test_removal_that_would_leave_something_is_found(acting: list[Document]) -> 
         found[:] = [d for d in found if d["kind"] != "Job"]
 
     def no_switch(found: list[Document]) -> None:
-        found[:] = [d for d in found if not (is_hook(d) and d["kind"] == "ConfigMap")]
+        found[:] = [d for d in found if not (is_hook(d) and d["kind"] == "ServiceAccount")]
 
     def as_actuator(found: list[Document]) -> None:
         job = named(found, "Job", "pilothouse-restore", hook=True)
@@ -322,11 +363,8 @@ def test_removal_that_would_leave_something_is_found(acting: list[Document]) -> 
 @contextmanager
 def a_cluster(folder: Path, *objects: Document) -> Iterator[Path]:
     """As much of an API server as Helm's lookup asks; gives a kubeconfig."""
-    kinds = {"ConfigMap": "configmaps", "ServiceAccount": "serviceaccounts"}
-    core = [
-        {"name": plural, "kind": kind, "namespaced": True, "singularName": "", "verbs": ["get"]}
-        for kind, plural in kinds.items()
-    ]
+    kind = {"name": "serviceaccounts", "kind": "ServiceAccount", "namespaced": True}
+    core = [kind | {"singularName": "", "verbs": ["get"]}]
     answers: dict[str, Any] = {
         "/version": {"major": "1", "minor": "36", "gitVersion": "v1.36.0"},
         "/api": {"kind": "APIVersions", "versions": ["v1"]},
@@ -334,8 +372,7 @@ def a_cluster(folder: Path, *objects: Document) -> Iterator[Path]:
         "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": core},
     }
     for thing in objects:
-        place = f"/api/v1/namespaces/{SYSTEM}/{kinds[thing['kind']]}/{thing['metadata']['name']}"
-        answers[place] = thing
+        answers[account_path(thing["metadata"]["name"])] = thing
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -381,9 +418,10 @@ def upgraded(helm: str, kubeconfig: Path, *values: str) -> list[Document]:
     return [d for d in yaml.safe_load_all(done.stdout) if d]
 
 
-def a_switch(**data: str) -> Document:
-    meta = {"name": "pilothouse-switch", "namespace": SYSTEM}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
+def an_account(name: str, **notes: str) -> Document:
+    annotations = {f"pilothouse.dev/{key}": value for key, value in notes.items()}
+    meta = {"name": name, "namespace": SYSTEM, "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}
 
 
 @pytest.mark.parametrize(
@@ -393,25 +431,24 @@ def a_switch(**data: str) -> Document:
         ({"acting": "disabled"}, "disabled"),
         ({"acting": "disabled", "reason": "acting.enforce names nobody"}, "enabled"),
         ({"acting": "enabled"}, "enabled"),
+        ({"acting": "Enabled "}, "Enabled "),
     ],
 )
 def test_upgrade_never_undoes_a_persons_stop(
     helm: str, tmp_path: Path, now: dict[str, str], then: str
 ) -> None:
-    with a_cluster(tmp_path, a_switch(**now)) as kubeconfig:
+    with a_cluster(tmp_path, an_account("pilothouse-switch", **now)) as kubeconfig:
         found = upgraded(helm, kubeconfig, *ENFORCING)
-    assert named(found, "ConfigMap", "pilothouse-switch")["data"]["acting"] == then
+    assert acting_of(found) == then
 
 
 def test_upgrade_without_acting_takes_back_first_where_it_was_installed(
     helm: str, tmp_path: Path
 ) -> None:
-    meta = {"name": "pilothouse-janitor", "namespace": SYSTEM}
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}
-    with a_cluster(tmp_path, account) as kubeconfig:
+    with a_cluster(tmp_path, an_account("pilothouse-janitor")) as kubeconfig:
         found = upgraded(helm, kubeconfig)
     hooks = [d for d in found if is_hook(d)]
-    assert [d["kind"] for d in hooks] == ["ConfigMap", "Job"]
+    assert [d["kind"] for d in hooks] == ["ServiceAccount", "Job"]
     assert {d["metadata"]["annotations"]["helm.sh/hook"] for d in hooks} == {"pre-upgrade"}
     with a_cluster(tmp_path) as kubeconfig:
         assert not [d for d in upgraded(helm, kubeconfig) if is_hook(d)]

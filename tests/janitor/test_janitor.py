@@ -18,7 +18,9 @@ from pilothouse.errors import BackendError
 from pilothouse.janitor import Janitor
 
 NODE = "/api/v1/nodes/n1"
-MAPS = "/api/v1/namespaces/pilothouse-system/configmaps"
+ACCOUNTS = "/api/v1/namespaces/pilothouse-system/serviceaccounts"
+SWITCH, GATES = f"{ACCOUNTS}/pilothouse-switch", f"{ACCOUNTS}/pilothouse-gates"
+ACTING = "pilothouse.dev/acting"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/pilothouse-system/leases/pilothouse"
 DEPLOYMENT = "/apis/apps/v1/namespaces/shop/deployments/cart"
 
@@ -28,8 +30,8 @@ class FakeServer:
 
     def __init__(self) -> None:
         self.things: dict[str, dict[str, Any]] = {
-            f"{MAPS}/pilothouse-switch": {"data": {"acting": "enabled"}},
-            f"{MAPS}/pilothouse-gates": {"data": {}},
+            SWITCH: {"metadata": {"annotations": {ACTING: "enabled"}}},
+            GATES: {"metadata": {"annotations": {}}},
             LEASE: {"spec": {"holderIdentity": "loop", "renewTime": "1"}},
         }
         self.writes: list[tuple[str, str]] = []
@@ -234,7 +236,7 @@ def test_everything_is_taken_back_at_once_when_it_must_be(server: FakeServer, ho
     janitor = clock.janitor(server)
     janitor.sweep()
     if how == "switch":
-        server.things[f"{MAPS}/pilothouse-switch"]["data"]["acting"] = "disabled"
+        server.things[SWITCH]["metadata"]["annotations"][ACTING] = "disabled"
     clock.tick = 31.0 if how == "dead" else 1.0
     janitor.sweep(everything=how == "asked")
     assert server.things[NODE]["spec"]["taints"] == []
@@ -287,10 +289,11 @@ def pods(server: FakeServer, *held: dict[str, Any]) -> None:
 
 def test_gate_is_opened_once_its_namespace_is_not_queued(server: FakeServer) -> None:
     pods(server, a_held_pod("a"))
-    server.things[f"{MAPS}/pilothouse-gates"]["data"]["shop"] = "queue"
+    gates = server.things[GATES]["metadata"]["annotations"]
+    gates["gate.pilothouse.dev/shop"] = "queue"
     janitor = Clock().janitor(server)
     assert janitor.sweep().released == []
-    server.things[f"{MAPS}/pilothouse-gates"]["data"].pop("shop")
+    gates.pop("gate.pilothouse.dev/shop")
     assert janitor.sweep().released == ["shop/a"]
     pod = server.things["/api/v1/namespaces/shop/pods/a"]
     assert pod["spec"]["schedulingGates"] == [{"name": "theirs"}]

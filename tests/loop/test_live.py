@@ -16,6 +16,10 @@ class Actuator:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.why = ""
+
+    def objection(self) -> str:
+        return self.why
 
     def tickets(self) -> list[Any]:
         self.asked += 1
@@ -41,6 +45,19 @@ def test_tickets_that_cannot_be_read_end_nothing_and_let_nothing_begin() -> None
     assert "no answer" in cluster.begin(an_action())
     assert list(cluster.handover()) == []
     assert cluster.begin(an_action()) == ""
+
+
+def test_tickets_are_not_read_before_older_leaders_are_shut_out() -> None:
+    cluster = a_cluster()
+    actuator: Any = cluster.actuator
+    actuator.why = "the fence could not be moved"
+    assert cluster.handover() == ()
+    assert actuator.asked == 0
+    assert cluster.begin(an_action()) == "the fence could not be moved"
+    actuator.why = ""
+    cluster.handover()
+    assert actuator.asked == 1
+    assert "no answer" in cluster.begin(an_action())
 
 
 def test_tickets_are_read_once_for_each_time_that_we_lead() -> None:

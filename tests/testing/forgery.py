@@ -39,6 +39,7 @@ def a_line(intent: str, resource: str, name: str, at: float, **more: Any) -> str
             "requestReceivedTimestamp": _moment(at),
             "stageTimestamp": _moment(at),
             "responseStatus": {"code": more.get("code", 200)},
+            "requestURI": more.get("address", ""),
             "objectRef": place | {"namespace": more.get("namespace", "")},
             "requestObject": more.get("request", {}),
             "responseObject": more.get("response", {}),
@@ -76,9 +77,18 @@ def a_budget(at: float, current: int) -> str:
 
 
 def a_flip(at: float, word: str) -> str:
-    thing = {"metadata": {"name": "pilothouse-switch"}, "data": {"acting": word}}
-    more = {"user": "admin", "namespace": "pilothouse-system"}
-    return a_line("x", "configmaps", "pilothouse-switch", at, response=thing, **more)
+    notes = {"pilothouse.dev/acting": word}
+    return an_account("pilothouse-switch", at, notes, user="admin")
+
+
+def a_fence(at: float, epoch: int) -> str:
+    return an_account("pilothouse-fence", at, {"pilothouse.dev/epoch": str(epoch)})
+
+
+def an_account(name: str, at: float, notes: Json, **more: Any) -> str:
+    thing = {"metadata": {"name": name, "annotations": notes}}
+    more |= {"namespace": "pilothouse-system"}
+    return a_line("fence", "serviceaccounts", name, at, response=thing, **more)
 
 
 def a_ticket(made: float, expires: float) -> Json:
@@ -114,7 +124,9 @@ def plants(intent: str, now: float) -> list[Plant]:
         node = {"metadata": {"name": f"n{number}"}, "spec": {"taints": [taint]}}
         return a_line(intent, "nodes", f"n{number}", now, response=node)
 
-    gate: Json = {"request": {"data": {"kube-system": "queue"}}, "namespace": "pilothouse-system"}
+    notes = {"metadata": {"annotations": {"gate.pilothouse.dev/kube-system": "queue"}}}
+    gate: Json = {"request": notes, "namespace": "pilothouse-system"}
+    older = a_line(intent, "nodes", "node-0", now, address="/x?fieldManager=pilothouse%3A6%3Ax")
     annotations = (
         ("pilothouse.dev__do-not-disrupt", "true", "its owner"),
         ("karpenter.sh__do-not-disrupt", "true", "its owner"),
@@ -143,6 +155,7 @@ def plants(intent: str, now: float) -> list[Plant]:
         Plant(words=f"I4 {intent}: ", lines=tuple(marked(n) for n in range(20))),
         Plant(words=f"I5 {intent}: written", lines=(a_flip(now - 5, "disabled"), deed)),
         Plant(words=f"I5 {intent}: efficiency was in", lines=(deed,), change=_in_shadow),
+        Plant(words=f"I5 {intent}: signed with epoch 6", lines=(a_fence(now - 5, 7), older)),
         Plant(words=f"I5 {intent}: decided while", lines=(deed,), change=_halted),
         Plant(words="I6", lines=(a_line(intent, "nodes", "node-0", now, verb="delete"),)),
         Plant(words=f"I6 {intent}: {SPACE}/cart had 1 of 2", lines=(*dip, eviction)),
@@ -151,8 +164,8 @@ def plants(intent: str, now: float) -> list[Plant]:
         evicted("cart-1 in kube-system", space="kube-system", pod=a_pod(now - 9)),
         evicted("in closed-env, which did", space="closed-env", pod=a_pod(now - 9)),
         Plant(
-            words=f"I9 {intent}: configmaps in kube-system",
-            lines=(a_line(intent, "configmaps", "pilothouse-gates", now, **gate),),
+            words=f"I9 {intent}: serviceaccounts in kube-system",
+            lines=(a_line(intent, "serviceaccounts", "pilothouse-gates", now, **gate),),
         ),
         *(evicted(f"of cart-1, but {why}", pod=pod) for pod, why in kept),
         Plant(words="I10", tickets=(a_ticket(now - 900, now - 61),)),

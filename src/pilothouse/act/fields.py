@@ -15,6 +15,7 @@ from typing import Any
 from pilothouse.clients.keys import (
     AVOID_KEY,
     FREQUENCY_KEY,
+    GATE_PREFIX,
     POWER_KEY,
     TAINT_KEY,
     permille,
@@ -277,16 +278,16 @@ def _resource_paths(resource: str, *groups: str) -> Callable[[Json, str], Sequen
     return paths
 
 
-# Namespaces: their gate is a line of a ConfigMap of ours.
+# Namespaces: their gate is an annotation of an account of ours.
 
 
 def _gate(thing: Json, key: str) -> int:
-    return int(GATE_WORDS.get((thing.get("data") or {}).get(key, ""), Gate.OPEN))
+    return int(GATE_WORDS.get(annotation(thing, f"{GATE_PREFIX}{key}"), Gate.OPEN))
 
 
 def _gated(thing: Json, key: str, value: int, _mark: Mark) -> Json:
     word = None if value == Gate.OPEN else Gate(value).name.lower()
-    return {"data": {key: word}}
+    return {"metadata": {"annotations": {f"{GATE_PREFIX}{key}": word}}}
 
 
 def _annotation_path(key: str) -> Callable[[Json, str], Sequence[Path]]:
@@ -324,5 +325,9 @@ FIELDS: dict[Verb, Field] = {
         owned=_resource_paths("memory", "requests"),
         subresource="/resize",
     ),
-    Verb.GATE: Field(read=_gate, change=_gated, owned=lambda _thing, key: [("f:data", f"f:{key}")]),
+    Verb.GATE: Field(
+        read=_gate,
+        change=_gated,
+        owned=lambda _thing, key: [("f:metadata", "f:annotations", f"f:{GATE_PREFIX}{key}")],
+    ),
 }

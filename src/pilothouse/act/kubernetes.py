@@ -29,7 +29,7 @@ from pilothouse.act.hand import (
 from pilothouse.act.ownership import JANITORS, OURS, is_tracked
 from pilothouse.act.power import HookError, NoHook, PowerHook
 from pilothouse.act.tickets import Charge, Step, Ticket, TicketBox
-from pilothouse.clients.keys import GATES, SYSTEM
+from pilothouse.clients.keys import GATES, SYSTEM, account_path
 from pilothouse.clients.protection import MANAGED, is_system, why_kept
 from pilothouse.clients.requests import DEADLINE_SECONDS, Refusal, Requests
 from pilothouse.clients.resources import Meta, Pod
@@ -159,6 +159,10 @@ class ClusterActuator:
     def close(self) -> None:
         self._requests.close()
 
+    def objection(self) -> str:
+        """Why even taking back would be refused now, or nothing."""
+        return self._standing.objection(restoring=True)
+
     def tickets(self) -> list[Ticket]:
         return self._box.every()[0]
 
@@ -194,7 +198,7 @@ class ClusterActuator:
         """The guard's protections once more, on the object as it is now."""
 
         def objection(thing: Json) -> str:
-            if step.kind in ("Node", "ConfigMap"):
+            if step.kind in ("Node", "ServiceAccount"):
                 return ""
             why = self._why_closed(step.namespace)
             if why or step.kind != "Pod":
@@ -333,12 +337,9 @@ class ClusterActuator:
         metas = [n.metadata for n in self._ground.store.namespaces()]
         if self._named(write, "Namespace", metas) is None:
             return None
-        place = Step(
-            verb=write.verb, kind="ConfigMap", namespace=SYSTEM, name=GATES, uid="", key=""
-        )
-        meta = self._requests.get(place.path)["metadata"]
+        meta = self._requests.get(account_path(GATES))["metadata"]
         found = Meta(name=GATES, namespace=SYSTEM, uid=meta["uid"])
-        return replace(_step_of(write, "ConfigMap", found), key=write.target.name)
+        return replace(_step_of(write, "ServiceAccount", found), key=write.target.name)
 
     def _saved(self, step: Step) -> Json:
         """What the owner gave each container, where the pod still has it or a ticket kept it."""

@@ -2,7 +2,7 @@
 """Whether this process may write now: it leads, the switch is on, and a janitor is awake.
 
 Asked before every single write. A lease only elects; what really keeps an older leader out is the
-epoch in each write's field manager, which an admission policy compares with the lease. This check
+epoch in each write's field manager, which an admission policy compares with the fence. This check
 is the first of the two.
 """
 
@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pilothouse.clients.keys import JANITOR, SWITCH, SYSTEM
+from pilothouse.act.fence import Fence
+from pilothouse.clients.keys import ACTING_KEY, JANITOR, REASON_KEY, SWITCH, SYSTEM
 from pilothouse.clients.requests import Refusal, Requests
 from pilothouse.clients.store import Store
 from pilothouse.errors import BackendError
@@ -100,8 +101,8 @@ class LiveStanding:
 
     leader: Leader
     store: Store
+    fence: Fence
     heartbeat: Heartbeat
-    _said: dict[str, str] = field(default_factory=dict)
 
     @property
     def holder(self) -> str:
@@ -114,17 +115,15 @@ class LiveStanding:
     def objection(self, *, restoring: bool = False) -> str:
         if not self.leader.is_held:
             return f"we do not lead: {self.leader.sentence}"
-        switched = self.switched_off()
-        if switched:
-            return switched
-        return "" if restoring else self.heartbeat.objection()
+        why = self.switched_off() or self.fence.objection(self.epoch)
+        return why or ("" if restoring else self.heartbeat.objection())
 
     def switched_off(self) -> str:
         """The kill switch in the cluster; a missing one is off, as the policy has it."""
-        switch = self.store.configuration(SWITCH)
-        if switch.get("acting") == "enabled":
+        switch = self.store.notes(SWITCH)
+        if switch.get(ACTING_KEY) == "enabled":
             return ""
-        why = (
-            switch.get("reason") or f"the ConfigMap {SYSTEM}/{SWITCH} does not say acting: enabled"
+        why = switch.get(REASON_KEY) or (
+            f"the ServiceAccount {SYSTEM}/{SWITCH} is not annotated {ACTING_KEY}: enabled"
         )
         return f"switched off in the cluster: {why}"

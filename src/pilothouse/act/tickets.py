@@ -26,7 +26,7 @@ OPEN = ""  # a ticket without a phase is in force
 PLACES = {
     "Node": "/api/v1/nodes/{name}",
     "Pod": "/api/v1/namespaces/{namespace}/pods/{name}",
-    "ConfigMap": "/api/v1/namespaces/{namespace}/configmaps/{name}",
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts/{name}",
     "Deployment": "/apis/apps/v1/namespaces/{namespace}/deployments/{name}",
     "StatefulSet": "/apis/apps/v1/namespaces/{namespace}/statefulsets/{name}",
     "ReplicaSet": "/apis/apps/v1/namespaces/{namespace}/replicasets/{name}",

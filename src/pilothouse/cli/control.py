@@ -49,15 +49,15 @@ def _switch(kubeconfig: Path, *, acting: bool, reason: str) -> None:
     import getpass
 
     from pilothouse.clients import from_kubeconfig
-    from pilothouse.clients.keys import SWITCH, SYSTEM
+    from pilothouse.clients.keys import ACTING_KEY, REASON_KEY, SWITCH, account_path
     from pilothouse.clients.requests import Requests
 
     requests = Requests(from_kubeconfig(kubeconfig))
-    data = {"acting": "enabled" if acting else "disabled", "reason": reason or None}
+    notes = {ACTING_KEY: "enabled" if acting else "disabled", REASON_KEY: reason or None}
     try:
         requests.patch(
-            f"/api/v1/namespaces/{SYSTEM}/configmaps/{SWITCH}",
-            {"data": data},
+            account_path(SWITCH),
+            {"metadata": {"annotations": notes}},
             author="kubectl-pilothouse",
             audit_id=f"switch.{getpass.getuser()}.{os.urandom(4).hex()}",
         )

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from pilothouse.act.fence import Fence
 from pilothouse.act.fit import FitCheck
 from pilothouse.act.kubernetes import ClusterActuator, Ground, Limits
 from pilothouse.act.power import hook_of
@@ -51,7 +52,7 @@ class Acting:
         requests, guard = Requests(access), self._settings.guard
         self.leadership = leadership
         cluster = ActingCluster(store, observer, events, leadership)
-        self.standing = LiveStanding(self.leadership, store, Heartbeat(requests))
+        self.standing = LiveStanding(self.leadership, store, Fence(requests), Heartbeat(requests))
         ground = Ground(
             store=store,
             uid_of=observer.uid_of,

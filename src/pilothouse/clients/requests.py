@@ -85,9 +85,12 @@ class Requests:
         author: str,
         audit_id: str,
         kind: str = MERGE,
+        dry_run: bool = False,
     ) -> dict[str, Any]:
         """A merge patch; ``uid`` and ``resourceVersion`` in its metadata are preconditions."""
-        return self._write("PATCH", path, body, author=author, audit_id=audit_id, kind=kind)
+        return self._write(
+            "PATCH", path, body, author=author, audit_id=audit_id, kind=kind, dry_run=dry_run
+        )
 
     def delete(self, path: str, body: Mapping[str, Any], *, audit_id: str) -> dict[str, Any]:
         return self._ask(
@@ -109,11 +112,13 @@ class Requests:
         author: str,
         audit_id: str,
         kind: str,
+        dry_run: bool = False,
     ) -> dict[str, Any]:
+        parameters = {"fieldManager": author, "timeout": f"{DEADLINE_SECONDS}s"}
         return self._ask(
             method,
             path,
-            parameters={"fieldManager": author, "timeout": f"{DEADLINE_SECONDS}s"},
+            parameters=parameters | ({"dryRun": "All"} if dry_run else {}),
             content=msgspec.json.encode(body),
             headers={"Content-Type": kind, "Audit-ID": audit_id},
         )

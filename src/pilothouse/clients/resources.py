@@ -331,9 +331,10 @@ class Lease(Trimmed, frozen=True, kw_only=True):
     spec: LeaseSpec = LeaseSpec()
 
 
-class ConfigMap(Trimmed, frozen=True, kw_only=True):
+class Account(Trimmed, frozen=True, kw_only=True):
+    """A ServiceAccount of ours, for what its annotations say."""
+
     metadata: Meta = Meta()
-    data: dict[str, str] = {}
 
 
 class TicketStep(Trimmed, frozen=True, kw_only=True):
@@ -384,7 +385,7 @@ T = TypeVar(
     Event,
     Lease,
     NodeClaim,
-    ConfigMap,
+    Account,
     Ticket,
 )
 
@@ -445,9 +446,9 @@ KINDS = (
 # What an acting Pilothouse keeps beside: its own objects.
 ACTING_KINDS = (
     Kind(
-        name="configmaps",
-        path=f"/api/v1/namespaces/{SYSTEM}/configmaps",
-        type=ConfigMap,
+        name="serviceaccounts",
+        path=f"/api/v1/namespaces/{SYSTEM}/serviceaccounts",
+        type=Account,
     ),
     Kind(
         name="tickets",

@@ -17,12 +17,12 @@ from typing import Any
 from pilothouse.clients.access import Access
 from pilothouse.clients.api import Api
 from pilothouse.clients.cache import Cache, Health
-from pilothouse.clients.keys import GATES
+from pilothouse.clients.keys import GATES, gates_in
 from pilothouse.clients.resources import (
     KINDS,
+    Account,
     Autoscaler,
     Budget,
-    ConfigMap,
     Event,
     Kind,
     Lease,
@@ -150,14 +150,14 @@ class Store:
     def tickets(self) -> list[Ticket]:
         return self._of("tickets")
 
-    def configuration(self, name: str) -> dict[str, str]:
-        """The lines of one of our own ConfigMaps; empty where it is not there."""
-        found: list[ConfigMap] = self._of("configmaps")
-        return next((c.data for c in found if c.metadata.name == name), {})
+    def notes(self, name: str) -> dict[str, str]:
+        """The annotations of one of our own accounts; empty where it is not there."""
+        found: list[Account] = self._of("serviceaccounts")
+        return next((a.metadata.annotations for a in found if a.metadata.name == name), {})
 
     def gates(self) -> dict[str, str]:
         """Namespaces whose new pods are held, deprioritized or rejected because of us."""
-        return self.configuration(GATES)
+        return gates_in(self.notes(GATES))
 
     def declared_replicas(self) -> dict[str, int]:
         """What owners had declared, by uid, where an action of ours is in force."""

@@ -5,8 +5,8 @@ The janitor knows nothing of forecasts, agents or journals. It reads tickets, an
 due it runs the inverses that the ticket lists, each only while the value is still the one that very
 action set. What it did is written on the ticket, where the loop finds it when it returns.
 
-It also opens scheduling gates of ours: a pod is held only as long as its namespace's line in the
-gates object says so.
+It also opens scheduling gates of ours: a pod is held only as long as its namespace's line among
+the gates says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,16 @@ from pilothouse.act.hand import TAINTS, Answer, Hand, Signature, set_by
 from pilothouse.act.ownership import JANITORS, is_tracked
 from pilothouse.act.power import HookError, NoHook, PowerHook
 from pilothouse.act.tickets import Step, Ticket, TicketBox
-from pilothouse.clients.keys import GATE_NAME, GATES, LAST_LABEL, SWITCH, SYSTEM
+from pilothouse.clients.keys import (
+    ACTING_KEY,
+    GATE_NAME,
+    GATES,
+    LAST_LABEL,
+    SWITCH,
+    SYSTEM,
+    account_path,
+    gates_in,
+)
 from pilothouse.clients.requests import Refusal, Requests
 from pilothouse.domain import Status, Verb
 from pilothouse.errors import BackendError
@@ -32,7 +41,6 @@ DEAD_SECONDS = 30.0  # a loop that was silent for longer is dead
 RELEASES_PER_SWEEP = 50
 LAST_PER_SWEEP = 5
 LOOP_LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/pilothouse"
-MAPS = f"/api/v1/namespaces/{SYSTEM}/configmaps"
 
 
 class Cause(StrEnum):
@@ -99,8 +107,7 @@ class Janitor:
     # What is due.
 
     def _why_all(self) -> Cause | None:
-        switch = self._map(SWITCH)
-        if switch.get("acting") != "enabled":
+        if self._notes(SWITCH).get(ACTING_KEY) != "enabled":
             return Cause.SWITCHED_OFF
         return Cause.DEAD if self._loop_is_dead() else None
 
@@ -124,9 +131,11 @@ class Janitor:
         late = self._wall() - ticket.expires_unix
         return Cause.EXPIRED if late > self._grace_seconds else None
 
-    def _map(self, name: str) -> dict[str, str]:
+    def _notes(self, name: str) -> dict[str, str]:
+        """The annotations of one of our own accounts; a missing one says nothing."""
         try:
-            return dict(self._requests.get(f"{MAPS}/{name}").get("data") or {})
+            meta = self._requests.get(account_path(name))["metadata"]
+            return dict(meta.get("annotations") or {})
         except Refusal as refusal:
             if refusal.is_missing:
                 return {}
@@ -186,7 +195,7 @@ class Janitor:
     # Gates.
 
     def _open_gates(self, report: Sweep) -> None:
-        gates = self._map(GATES)
+        gates = gates_in(self._notes(GATES))
         waiting = self._requests.every("/api/v1/pods", {"fieldSelector": "spec.nodeName="})
         held = [p for p in waiting if _is_held(p)]
         free = [p for p in held if gates.get(p["metadata"]["namespace"]) != "queue"]

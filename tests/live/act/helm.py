@@ -241,6 +241,18 @@ def read(lab: Lab, *words: str) -> dict[str, Any]:
     return found
 
 
+def notes(lab: Lab, account: str) -> dict[str, str]:
+    """The annotations of one of our own accounts."""
+    meta = read(lab, "serviceaccount", account, "-n", "pilothouse-system")["metadata"]
+    found: dict[str, str] = meta.get("annotations") or {}
+    return found
+
+
+def fence(lab: Lab) -> str:
+    """The epoch whose writes pass; empty before anybody led."""
+    return notes(lab, "pilothouse-fence").get("pilothouse.dev/epoch", "")
+
+
 def a_stateful_set(name: str) -> dict[str, Any]:
     """One pod that always comes back under its name, on the fake nodes, where that is quick."""
     document = a_deployment(name, namespace=SPACE, selector={"pilothouse.dev/lab": "fake"})

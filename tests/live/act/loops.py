@@ -15,8 +15,9 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any
 
+from pilothouse.clients.keys import gates_in
 from pilothouse.lab import Lab
-from tests.live.act.helm import audit_files, read
+from tests.live.act.helm import audit_files, notes, read
 
 ROOT = Path(__file__).parents[3]
 
@@ -96,11 +97,10 @@ def residue(lab: Lab) -> list[str]:
     """Everything of ours that is on somebody's object."""
     found = []
     for node in read(lab, "nodes")["items"]:
-        notes = node["metadata"].get("annotations", {})
-        found += [f"{key}={value}" for key, value in notes.items() if _is_ours(key)]
+        written = node["metadata"].get("annotations", {})
+        found += [f"{key}={value}" for key, value in written.items() if _is_ours(key)]
         found += [t["key"] for t in node["spec"].get("taints", []) if _is_ours(t["key"])]
-    gates = read(lab, "configmap", "pilothouse-gates", "-n", "pilothouse-system")
-    found += [f"gate {key}" for key in gates.get("data") or {}]
+    found += [f"gate {space}" for space in gates_in(notes(lab, "pilothouse-gates"))]
     templates = {r["metadata"]["uid"]: r["spec"] for r in read(lab, "rs", "-A")["items"]}
     for pod in read(lab, "pods", "-A")["items"]:
         name, held = pod["metadata"]["name"], pod["spec"].get("schedulingGates", [])

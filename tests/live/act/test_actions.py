@@ -422,7 +422,7 @@ def test_queue_holds_new_pods_and_releases_them(
         ActionKind.ADMISSION, helm.space(), agent="admission", decision="queue"
     )
     assert done(receipts), receipts
-    assert_joined(helm, installed, action, ("patch", "configmaps"))
+    assert_joined(helm, installed, action, ("patch", "serviceaccounts"))
     harbor("held", replicas=2, wait=False)
     eventually(lambda: [gated(p) for p in pods_of(installed, "held")] == [True, True], seconds=20)
     helm.turn_until(
@@ -441,7 +441,7 @@ def test_deprioritized_pods_are_released_after_the_others(
         ActionKind.ADMISSION, helm.space(), agent="admission", decision="deprioritize"
     )
     assert done(receipts), receipts
-    assert_joined(helm, installed, action, ("patch", "configmaps"))
+    assert_joined(helm, installed, action, ("patch", "serviceaccounts"))
     harbor("last", wait=False)
     eventually(lambda: [gated(p) for p in pods_of(installed, "last")] == [True], seconds=20)
     installed.kubectl("delete", "deployment", "stuck", "-n", SPACE)
@@ -457,7 +457,7 @@ def test_reject_refuses_new_pods_until_it_expires(
         ActionKind.ADMISSION, helm.space(), agent="admission", decision="reject"
     )
     assert done(receipts), receipts
-    assert_joined(helm, installed, action, ("patch", "configmaps"))
+    assert_joined(helm, installed, action, ("patch", "serviceaccounts"))
     pod = a_deployment("x", namespace=SPACE)["spec"]["template"]
     bare = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare", "namespace": SPACE}}
 

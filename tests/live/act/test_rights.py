@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from pilothouse.clients.access import from_kubeconfig
+from pilothouse.clients.keys import FENCE, GATES, account_path
 from pilothouse.clients.requests import MERGE, STRATEGIC, Refusal, Requests
 from pilothouse.lab import Lab
-from tests.live.act.conftest import MANIFESTS, read
-from tests.live.act.helm import SPACE
+from tests.live.act.conftest import MANIFESTS
+from tests.live.act.helm import SPACE, fence
 from tests.live.act.test_actions import an_autoscaler
 from tests.live.conftest import a_deployment
 
@@ -39,10 +40,14 @@ def actuator(installed: Lab, actuator_kubeconfig: Path) -> Iterator[Requests]:
     requests.close()
 
 
+def annotated(key: str, value: str | None) -> dict[str, Any]:
+    return {"metadata": {"annotations": {key: value}}}
+
+
 def forbidden(pod: str) -> list[tuple[str, Any]]:
     """Writes that our rights would let through and our policies must not."""
     node, scaler = "/api/v1/nodes/worker-1", "horizontalpodautoscalers/target"
-    gates = "/api/v1/namespaces/pilothouse-system/configmaps/pilothouse-gates"
+    gates, epochs = account_path(GATES), account_path(FENCE)
     hpa = f"/apis/autoscaling/v2/namespaces/{SPACE}/{scaler}"
     taint = {"key": "theirs", "effect": "NoSchedule"}
     cases: list[tuple[str, Any]] = []
@@ -68,10 +73,20 @@ def forbidden(pod: str) -> list[tuple[str, Any]]:
         cases.append((hpa, {"metadata": {"labels": {key: "x"}}}))
         cases.append((hpa, {"metadata": {"annotations": {key: "x"}}}))
     for word in ("open", "closed", "delete", "QUEUE", ""):
-        cases.append((gates, {"data": {"shop": word}}))
+        cases.append((gates, annotated("gate.pilothouse.dev/shop", word)))
     for space in ("kube-system", "kube-public", "pilothouse-system"):
-        cases.append((gates, {"data": {space: "queue"}}))
-    cases.append((gates, {"binaryData": {"x": "eA=="}}))
+        cases.append((gates, annotated(f"gate.pilothouse.dev/{space}", "queue")))
+    # The fence moves forward only, and only to the epoch that its mover signs with.
+    for epoch in ("", "-1", "x", "1e3", "999999", None):
+        cases.append((epochs, annotated("pilothouse.dev/epoch", epoch)))
+    cases.append((gates, annotated("pilothouse.dev/epoch", "1")))
+    for account in (gates, epochs):
+        cases.append((account, annotated("pilothouse.dev/purpose", "theirs")))
+        cases.append((account, {"automountServiceAccountToken": True}))
+        cases.append((account, {"secrets": [{"name": "theirs"}]}))
+        cases.append((account, {"imagePullSecrets": [{"name": "theirs"}]}))
+        cases.append((account, {"metadata": {"labels": {"team": "x"}}}))
+        cases.append((account, {"metadata": {"finalizers": ["theirs/keep"]}}))
     for closed in ("closed-env", "kube-system"):
         scale = f"/apis/apps/v1/namespaces/{closed}/deployments/theirs/scale"
         cases.append((scale, {"spec": {"replicas": 3}}))
@@ -107,8 +122,7 @@ def test_writes_outside_the_allowed_fields_are_refused(
         installed.apply(
             json.dumps(document | {"metadata": {"name": "theirs", "namespace": closed}})
         )
-    lease = read(installed, "lease", "pilothouse", "-n", "pilothouse-system")
-    author = f"pilothouse:{lease['spec'].get('leaseTransitions', 0)}:policy"
+    author = f"pilothouse:{fence(installed)}:policy"
     cases = forbidden(pod["metadata"]["name"])
     assert len(cases) >= 50
     try:

@@ -17,10 +17,11 @@ import pytest
 
 from pilothouse.cli import main
 from pilothouse.clients.access import from_kubeconfig
+from pilothouse.clients.keys import GATES, account_path
 from pilothouse.clients.requests import STRATEGIC, Refusal, Requests
 from pilothouse.lab import Lab
 from tests.live.act.conftest import MANIFESTS, pods_of, read
-from tests.live.act.helm import ACTUATOR, SPACE, a_stateful_set, audit, place_of
+from tests.live.act.helm import ACTUATOR, SPACE, a_stateful_set, audit, fence, place_of
 from tests.live.act.loops import LoopProcess, residue, when
 from tests.live.act.test_actions import a_budget, an_autoscaler, only, taints
 
@@ -112,10 +113,8 @@ def test_no_write_of_a_rogue_client_succeeds_after_the_flip(
     installed.apply(json.dumps(a_stateful_set("still")))
     installed.apply(json.dumps(an_autoscaler("target", least=1, most=9)))
     name = pod["metadata"]["name"]
-    lease = read(installed, "lease", "pilothouse", "-n", "pilothouse-system")
-    epoch = lease["spec"].get("leaseTransitions", 0)
     replica_set = pod["metadata"]["ownerReferences"][0]["name"]
-    author = f"pilothouse:{epoch}:rogue"
+    author = f"pilothouse:{fence(installed)}:rogue"
     core, apps = f"/api/v1/namespaces/{SPACE}", f"/apis/apps/v1/namespaces/{SPACE}"
     scaler = f"/apis/autoscaling/v2/namespaces/{SPACE}/horizontalpodautoscalers/target"
 
@@ -179,7 +178,7 @@ def test_no_write_of_a_rogue_client_succeeds_after_the_flip(
 
     access = from_kubeconfig(actuator_kubeconfig)
     note = "pilothouse.dev/power"
-    gates = "/api/v1/namespaces/pilothouse-system/configmaps/pilothouse-gates"
+    gate = "gate.pilothouse.dev/elsewhere"
     tickets = "/apis/pilothouse.dev/v1alpha1/namespaces/pilothouse-system/tickets"
     stopped = {
         "nodes": patch(
@@ -195,7 +194,10 @@ def test_no_write_of_a_rogue_client_succeeds_after_the_flip(
             f"{apps}/replicasets/{replica_set}/scale", lambda n: {"spec": {"replicas": 1}}
         ),
         "horizontalpodautoscalers": patch(scaler, lambda n: {"spec": {"minReplicas": 1 + n % 2}}),
-        "configmaps": patch(gates, lambda n: {"data": {"elsewhere": ["queue", "reject"][n % 2]}}),
+        "serviceaccounts": patch(
+            account_path(GATES),
+            lambda n: {"metadata": {"annotations": {gate: ["queue", "reject"][n % 2]}}},
+        ),
         "pods/resize": patch(
             f"{core}/pods/{name}/resize",
             lambda n: {"spec": {"containers": container(n)}},
@@ -227,9 +229,8 @@ def test_no_write_of_a_rogue_client_succeeds_after_the_flip(
     measured(last_success_after_flip_seconds=round(latest - flipped, 2), kinds=len(stopped))
     installed.kubectl("annotate", "node", "worker-1", f"{note}-")
     installed.kubectl("delete", "tickets", "--all", "-n", "pilothouse-system")
-    clear = '{"data":{"elsewhere":null}}'
-    words = ("configmap", "pilothouse-gates", "-n", "pilothouse-system", "--type=merge")
-    installed.kubectl("patch", *words, "-p", clear)
+    account = ("serviceaccount", GATES, "-n", "pilothouse-system")
+    installed.kubectl("annotate", *account, f"{gate}-")
 
 
 def begin_drain(installed: Lab, harbor: Make, start: Callable[..., LoopProcess]) -> LoopProcess:

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from urllib.parse import unquote
 
 Json = dict[str, Any]
 ACCOUNT = "system:serviceaccount:pilothouse-system:pilothouse-"
@@ -17,7 +19,9 @@ ACTUATOR, JANITOR = f"{ACCOUNT}actuator", f"{ACCOUNT}janitor"
 READS = ("get", "list", "watch")
 OWN = ("leases", "events", "tickets")
 OUT_OF_SERVICE = ("pilothouse.dev/out-of-service", "pilothouse.dev/avoid", "pilothouse.dev/power")
-SWITCH = "pilothouse-switch"
+SWITCH, FENCE = "pilothouse-switch", "pilothouse-fence"
+ACTING, EPOCH = "pilothouse.dev/acting", "pilothouse.dev/epoch"
+SIGNED = re.compile(r"[?&]fieldManager=pilothouse:(\d+):")
 HASH = "pod-template-hash"
 
 
@@ -33,6 +37,7 @@ class Deed:
     code: int
     intent: str
     at: float  # Unix seconds, when it arrived
+    epoch: int | None = None  # of the leader that signed it
     request: Json = field(default_factory=dict)
     response: Json = field(default_factory=dict)
 
@@ -72,6 +77,7 @@ class Scene:
     pods: dict[str, list[Version]] = field(default_factory=lambda: defaultdict(list))
     budgets: list[Health] = field(default_factory=list)
     flips: list[tuple[float, bool]] = field(default_factory=list)  # when, and whether to on
+    fences: list[tuple[float, int]] = field(default_factory=list)  # when, and to which epoch
     tickets: dict[str, Json] = field(default_factory=dict)  # as last written, forgotten ones too
 
     def namespace(self, name: str, at: float) -> Json | None:
@@ -88,6 +94,10 @@ class Scene:
                 break
             since = None if acting else moment if since is None else since
         return since
+
+    def fence(self, at: float) -> int | None:
+        """The epoch that might write at some moment; None before the first that the log knows."""
+        return next((epoch for moment, epoch in reversed(self.fences) if moment <= at), None)
 
     def workload_of(self, deed: Deed) -> str:
         """The workload a write concerns: what was scaled, or whoever made the pod."""
@@ -130,13 +140,19 @@ def read_log(lines: Iterable[str]) -> tuple[list[Deed], Scene]:
     for event in sorted(events, key=lambda e: _unix(_ended(e))):
         place = event.get("objectRef") or {}
         user = event["user"]["username"]
-        if event["verb"] in READS:
+        if event["verb"] in READS or "dryRun=All" in event.get("requestURI", ""):
             continue
-        if user in (ACTUATOR, JANITOR) and place.get("resource") not in OWN:
+        if user in (ACTUATOR, JANITOR) and not _is_own(place):
             deeds.append(_deed(event, user, place))
         if _code(event) < 300:
             _note(scene, event, place)
     return sorted(deeds, key=lambda d: d.at), scene
+
+
+def _is_own(place: Json) -> bool:
+    """What a loop keeps of itself: no action of its own, so no deed."""
+    kind = place.get("resource")
+    return kind in OWN or (kind, place.get("name")) == ("serviceaccounts", FENCE)
 
 
 def _is_over(event: Json) -> bool:
@@ -157,6 +173,7 @@ def _unix(moment: str) -> float:
 
 def _deed(event: Json, user: str, place: Json) -> Deed:
     parts = (place.get("resource", ""), place.get("subresource", ""))
+    signed = SIGNED.search(unquote(event.get("requestURI", "")))
     return Deed(
         user=user,
         verb=event["verb"],
@@ -166,6 +183,7 @@ def _deed(event: Json, user: str, place: Json) -> Deed:
         code=_code(event),
         intent=event["auditID"],
         at=_unix(event["requestReceivedTimestamp"]),
+        epoch=int(signed[1]) if signed else None,
         request=event.get("requestObject") or {},
         response=event.get("responseObject") or {},
     )
@@ -184,8 +202,10 @@ def _note(scene: Scene, event: Json, place: Json) -> None:
         scene.pods[f"{meta['namespace']}/{name}"].append(Version(at, thing))
     elif resource == "tickets":
         scene.tickets[name] = thing
-    elif resource == "configmaps" and name == SWITCH:
-        scene.flips.append((at, (thing.get("data") or {}).get("acting") == "enabled"))
+    elif resource == "serviceaccounts" and name == SWITCH:
+        scene.flips.append((at, (meta.get("annotations") or {}).get(ACTING) == "enabled"))
+    elif resource == "serviceaccounts" and name == FENCE:
+        scene.fences.append((at, int((meta.get("annotations") or {}).get(EPOCH, "-1"))))
     elif resource == "poddisruptionbudgets" and place.get("subresource") == "status":
         status, selector = thing["status"], thing["spec"].get("selector") or {}
         scene.budgets.append(

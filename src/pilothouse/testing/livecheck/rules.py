@@ -32,7 +32,7 @@ MANAGED = "pilothouse.dev/managed"
 KEPT = ("pilothouse.dev/do-not-disrupt", "karpenter.sh/do-not-disrupt")
 EVICTABLE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 UNWANTED = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
-GATES = "pilothouse-gates"
+GATES, GATE = "pilothouse-gates", "gate.pilothouse.dev/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ def _budgets(deed: Deed, agent: str, scene: Scene) -> Iterator[tuple[str, str]]:
     if deed.resource == "nodes":
         yield "per_node", deed.name
     elif deed.name == GATES:
-        yield from (("per_namespace", space) for space in deed.request.get("data") or {})
+        yield from (("per_namespace", space) for space in _gates(deed))
     else:
         yield "per_namespace", deed.namespace
         workload = scene.workload_of(deed)
@@ -164,6 +164,14 @@ def allowed(e: Evidence) -> Iterator[str]:
         why = e.books.unlet.get(deed.action)
         if why:
             yield f"I5 {deed.intent}: {why}"
+
+
+def fenced(e: Evidence) -> Iterator[str]:
+    """I5: nothing passes that is signed with another epoch than the fence's."""
+    for deed in e.ours:
+        stands, stood = e.scene.fence(deed.at), e.scene.fence(deed.at - FLIP_SECONDS)
+        if None not in (stands, stood, deed.epoch) and deed.epoch not in (stands, stood):
+            yield f"I5 {deed.intent}: signed with epoch {deed.epoch}, the fence was at {stands}"
 
 
 def evicted_only(e: Evidence) -> Iterator[str]:
@@ -235,7 +243,8 @@ def spared(e: Evidence) -> Iterator[str]:
 def _is_own(deed: Deed) -> bool:
     """The gates are ours to write, and so is what a janitor keeps on its tickets."""
     return deed.namespace == "pilothouse-system" and (
-        (deed.resource, deed.name) == ("configmaps", GATES) or deed.resource.startswith("tickets")
+        (deed.resource, deed.name) == ("serviceaccounts", GATES)
+        or deed.resource.startswith("tickets")
     )
 
 
@@ -243,10 +252,16 @@ def _is_system(namespace: str) -> bool:
     return any(fnmatchcase(namespace, pattern) for pattern in SYSTEM)
 
 
+def _gates(deed: Deed) -> Json:
+    """Namespace to gate, as a write to the gates has it."""
+    notes = (deed.request.get("metadata") or {}).get("annotations") or {}
+    return {k.removeprefix(GATE): word for k, word in notes.items() if k.startswith(GATE)}
+
+
 def _spaces(deed: Deed) -> Sequence[str]:
     """The namespaces a write concerns: a gate is about the one it names."""
     if _is_own(deed):
-        return [name for name, word in (deed.request.get("data") or {}).items() if word]
+        return [space for space, word in _gates(deed).items() if word]
     return [deed.namespace] if deed.namespace else []
 
 
@@ -298,6 +313,7 @@ RULES = (
     within_budget,
     enough_nodes_serve,
     allowed,
+    fenced,
     evicted_only,
     budgets_hold,
     once,
