@@ -174,7 +174,8 @@ def evaluate(
     if len(cells) < 2:
         raise TraceUnreadable(
             f"{features.name} has {len(cells)} cells with at least {LEAST_POSITIVES} failures from "
-            f"{LEAST_JOBS} jobs; leaving one out needs two. Use a split by time for it."
+            f"{LEAST_JOBS} jobs; leaving one out needs two. Import more cells into the "
+            "trace, or evaluate a trace of job events, which is split by time."
         )
     scores = _scores(case, cells, progress)
     chosen = {cell: choose(_inside(case, cells, cell, scores)) for cell in cells}
