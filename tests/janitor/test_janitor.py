@@ -10,6 +10,7 @@ import pytest
 
 from pilothouse import clients
 from pilothouse.act.tickets import PATH, Step, Ticket, from_document, to_document
+from pilothouse.cli.control import halt, resume
 from pilothouse.cli.janitor import restore
 from pilothouse.clients import requests
 from pilothouse.clients.requests import Refusal
@@ -334,3 +335,19 @@ def test_restore_fails_while_something_may_still_be_in_force(
     monkeypatch.setattr("pilothouse.cli.janitor.GIVE_UP_SECONDS", -1.0)
     with pytest.raises(BackendError, match="odd"):
         restore(everything=True, kubeconfig=Path("admin"))
+
+
+def test_halt_and_resume_write_what_the_janitor_reads(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "from_kubeconfig", lambda _: None)
+    monkeypatch.setattr(requests, "Requests", lambda _: server)
+    server.things[f"{PATH}/d.0"] = to_document(a_ticket("d.0", SCALE_DOWN))
+    janitor = Clock().janitor(server)
+    resume(kubeconfig=Path("cluster"))
+    assert janitor.sweep().ended == []
+    halt(reason="incident 12", kubeconfig=Path("cluster"))
+    assert (
+        server.things[SWITCH]["metadata"]["annotations"]["pilothouse.dev/reason"] == "incident 12"
+    )
+    assert "kill switch" in janitor.sweep().ended[0]
