@@ -74,9 +74,8 @@ def is_hook(document: Document) -> bool:
 
 def acting_of(found: list[Document]) -> str:
     """What the switch says."""
-    return str(
-        named(found, "ServiceAccount", "pilothouse-switch")["metadata"]["annotations"][ACTING]
-    )
+    switch = named(found, "ServiceAccount", "pilothouse-switch")
+    return str(switch["metadata"]["annotations"].get(ACTING, ""))
 
 
 def pod_of(document: Document) -> Document:
@@ -432,6 +431,7 @@ def an_account(name: str, **notes: str) -> Document:
         ({"acting": "disabled", "reason": "acting.enforce names nobody"}, "enabled"),
         ({"acting": "enabled"}, "enabled"),
         ({"acting": "Enabled "}, "Enabled "),
+        ({}, ""),
     ],
 )
 def test_upgrade_never_undoes_a_persons_stop(
