@@ -24,10 +24,11 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def prepare(lab: Lab) -> None:
-    """A namespace for the pods, and nobody who schedules them yet."""
+    """A namespace for the pods, nobody who schedules them yet, and nobody who only counts them."""
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     lab.apply(json.dumps(space))
-    lab.kill("kube-scheduler")
+    for name in ("kube-scheduler", "metrics-server", "kube-state-metrics"):
+        lab.kill(name)
 
 
 def run(lab: Lab, arm: str, *, pods: int, percentage: int) -> dict[str, Any]:

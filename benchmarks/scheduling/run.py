@@ -42,7 +42,6 @@ def main() -> int:
     finally:
         lab.down()
     summary = {arm: summarize(arm, runs) for arm in arms}
-    _write(arguments, runs, summary)
     print(table(summary))
     failed = [text for arm in arms for text in missed(arm, summary[arm])]
     for text in failed:
@@ -60,13 +59,17 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--percentage", type=int, default=100, help="of nodes to score, all arms")
     parser.add_argument("--policy", default="el-rl", help="a policy's name or file")
     parser.add_argument("--out", type=Path, default=HERE / "results.json")
+    parser.add_argument("--resume", action="store_true", help="add turns to those in --out")
     return parser.parse_args()
 
 
 def _alternate(lab: Lab, arms: list[str], arguments: argparse.Namespace) -> list[dict[str, Any]]:
     measure.prepare(lab)
-    runs: list[dict[str, Any]] = []
-    for turn in range(max(arguments.runs, arguments.most_runs)):
+    runs: list[dict[str, Any]] = (
+        json.loads(arguments.out.read_text())["runs"] if arguments.resume else []
+    )
+    done = 1 + max((run["turn"] for run in runs), default=-1)
+    for turn in range(done, max(arguments.runs, arguments.most_runs)):
         if turn >= arguments.runs and not _too_wide(arms, runs):
             break
         for arm in arms if turn % 2 == 0 else arms[::-1]:
@@ -78,6 +81,7 @@ def _alternate(lab: Lab, arms: list[str], arguments: argparse.Namespace) -> list
                 f"{found['cycle_ms']:.2f} ms per cycle, {found['paths']}",
                 file=sys.stderr,
             )
+        _write(arguments, runs, {arm: summarize(arm, runs) for arm in arms})
     return runs
 
 
