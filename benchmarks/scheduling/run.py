@@ -36,8 +36,8 @@ def main() -> int:
         policy=arguments.policy,
         profile="el-rl",
     )
-    lab.up(wish, say=lambda text: print(f"lab: {text}", file=sys.stderr))
     try:
+        lab.up(wish, say=lambda text: print(f"lab: {text}", file=sys.stderr))
         runs = _alternate(lab, arms, arguments)
     finally:
         lab.down()

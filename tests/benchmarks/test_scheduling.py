@@ -56,6 +56,18 @@ def test_a_ratio_is_of_neighbors() -> None:
     assert "| plugin | 4 |" in table({"plugin": found})
 
 
+def test_ratios_that_differ_from_turn_to_turn_are_not_known_well_enough() -> None:
+    found = runs("hung", 1.2)
+    for run in found:
+        if run["arm"] == "hung" and run["turn"] % 2:
+            run["pods_per_second"] *= 1.5
+    summary = summarize("hung", found)
+
+    assert summary["mean_ratio"] == pytest.approx(1.2 * 1.5**0.5)
+    assert summary["mean_ratio_low"] < summary["mean_ratio"] < summary["mean_ratio_high"]
+    assert any("is known to ±" in said for said in missed("hung", summary))
+
+
 @pytest.mark.parametrize(
     ("arm", "ratio", "changes", "says"),
     [
