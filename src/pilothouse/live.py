@@ -53,12 +53,12 @@ class ActingCluster(ShadowCluster):
         First they are shut out, or one more ticket of theirs could come after we have read them.
         Until both is done nothing begins.
         """
-        epoch = self.leadership.epoch
-        if epoch == self._took_over or not self.leadership.is_held:
+        if self._took_over == self.leadership.epoch or not self.leadership.is_held:
             return ()
         if why := self.actuator.objection():
             self._unread = why
             return ()
+        epoch = self.leadership.epoch  # only now: shutting them out may take a greater one
         try:
             tickets = self.actuator.tickets()
         except BackendError as error:

@@ -3,26 +3,48 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pilothouse.act.fence import AGAIN_SECONDS, FOLLOW_SECONDS, Fence
+from pilothouse.act.fence import AGAIN_SECONDS, FOLLOW_SECONDS, MOST_DIGITS, Fence
+from pilothouse.act.ownership import our_intent, sign
 from pilothouse.act.standing import LiveStanding
 from pilothouse.clients.keys import FENCE, GATES, account_path
 from pilothouse.clients.requests import Refusal
 from pilothouse.errors import ClusterUnreachable
 
-EPOCH_KEY = "pilothouse.dev/epoch"
+EPOCH_KEY, HOLDER_KEY = "pilothouse.dev/epoch", "pilothouse.dev/holder"
+MANAGER_LENGTH = 128  # what the API server takes
+
+
+@dataclass
+class Leader:
+    """Holds a Lease, which counts on from what it is told when it is renewed."""
+
+    epoch: int = 7
+    identity: str = "us"
+    is_held: bool = True
+    sentence: str = "nobody does"
+    least: int = 0
+
+    def count_beyond(self, number: int) -> None:
+        self.least = number + 1
+
+    def renew(self) -> None:
+        self.epoch = max(self.epoch, self.least)
 
 
 class Server:
     """An API server whose policy follows the fence after so many questions; None: never."""
 
-    def __init__(self, *, stands: str = "", lag: int | None = 0, judges: bool = True) -> None:
-        self.stands, self.lag, self.judges = stands, lag, judges
-        self.seen = stands
+    def __init__(
+        self, *, stands: str = "", holder: str = "them", lag: int | None = 0, judges: bool = True
+    ) -> None:
+        self.stands, self.holder, self.lag, self.judges = stands, holder, lag, judges
+        self.seen = (stands, holder)
         self.reachable = True
         self.now = 0.0
         self.asked: list[tuple[str, bool]] = []
@@ -31,24 +53,26 @@ class Server:
         assert path == account_path(FENCE)
         if not self.reachable:
             raise ClusterUnreachable("no answer")
-        return {"metadata": {"annotations": {EPOCH_KEY: self.stands} if self.stands else {}}}
+        notes = {EPOCH_KEY: self.stands, HOLDER_KEY: self.holder} if self.stands else {}
+        return {"metadata": {"resourceVersion": "3", "annotations": notes}}
 
     def patch(
         self, path: str, body: Any, *, author: str, audit_id: str, dry_run: bool = False
     ) -> dict[str, Any]:
         self.asked.append((author, dry_run))
-        epoch = author.split(":")[1]
+        _, epoch, holder, _ = author.split(":")
         if path == account_path(FENCE):
             assert not dry_run
-            self.stands = body["metadata"]["annotations"][EPOCH_KEY]
-            assert self.stands == epoch
+            assert body["metadata"]["resourceVersion"] == "3"
+            assert body["metadata"]["annotations"] == {EPOCH_KEY: epoch, HOLDER_KEY: holder}
+            self.stands, self.holder = epoch, holder
             return {}
         assert (path, body, dry_run) == (account_path(GATES), {}, True)
         if self.lag == 0:
-            self.seen = self.stands
+            self.seen = (self.stands, self.holder)
         elif self.lag is not None:
             self.lag -= 1
-        if self.judges and epoch != self.seen:
+        if self.judges and (epoch, holder) != self.seen:
             raise Refusal(403, f"ValidatingAdmissionPolicy '{FENCE}' denied: time is over")
         return {}
 
@@ -59,37 +83,47 @@ class Server:
         return Fence(self, clock=lambda: self.now, sleep=self.sleep)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("stands", ["", "6", "7"])
+@pytest.mark.parametrize(("stands", "holder"), [("", ""), ("6", "them"), ("7", "us")])
 @pytest.mark.parametrize("lag", [0, 5])
-def test_fence_is_moved_and_tried_once_for_each_epoch(stands: str, lag: int) -> None:
-    server = Server(stands=stands, lag=lag)
+def test_fence_is_moved_and_tried_once_for_each_epoch(stands: str, holder: str, lag: int) -> None:
+    server, leader = Server(stands=stands, holder=holder, lag=lag), Leader()
     fence = server.fence()
-    assert fence.objection(7) == ""
-    assert server.stands == "7"
-    assert server.asked[0] == ("pilothouse:7:fence", False), "nothing comes before it"
-    assert server.asked[-1] == ("pilothouse:6:fence", True)
+    assert fence.objection(leader) == ""
+    assert (server.stands, server.holder) == ("7", "us")
+    assert server.asked[0] == ("pilothouse:7:us:fence", False), "nothing comes before it"
+    tried = [("pilothouse:6:us:fence", True), ("pilothouse:7:nobody:fence", True)]
+    assert server.asked[-2:] == tried
     asked = len(server.asked)
-    assert fence.objection(7) == ""
+    assert fence.objection(leader) == ""
     assert len(server.asked) == asked
-    assert fence.objection(8) == ""
+    leader.epoch = 8
+    assert fence.objection(leader) == ""
     assert server.stands == "8"
 
 
 def test_server_that_does_not_judge_is_found_out_and_asked_again_later() -> None:
-    server = Server(judges=False)
+    server, leader = Server(judges=False), Leader()
     fence = server.fence()
-    assert "let a write of epoch 6 pass" in fence.objection(7)
+    assert "let a write of epoch 6 of us pass" in fence.objection(leader)
     asked = len(server.asked)
-    assert fence.objection(7)
+    assert fence.objection(leader)
     assert len(server.asked) == asked, "not with every write"
     server.judges = True
     server.now += AGAIN_SECONDS
-    assert fence.objection(7) == ""
+    assert fence.objection(leader) == ""
+
+
+def test_server_that_judges_by_the_epoch_alone_is_found_out() -> None:
+    class Nameless(Server):
+        def patch(self, path: str, body: Any, *, author: str, **more: Any) -> dict[str, Any]:
+            return super().patch(path, body, author=author.replace("nobody", "us"), **more)
+
+    assert "let a write of epoch 7 of nobody pass" in Nameless().fence().objection(Leader())
 
 
 def test_server_that_stopped_following_the_fence_is_found_out() -> None:
     server = Server(stands="6", lag=None)
-    why = server.fence().objection(7)
+    why = server.fence().objection(Leader())
     assert "refuses our own epoch 7" in why
     assert "acting-policies.yaml" in why
     assert FOLLOW_SECONDS <= server.now < FOLLOW_SECONDS + 1
@@ -102,14 +136,45 @@ def test_refusal_by_something_else_proves_nothing() -> None:
                 raise Refusal(403, "ValidatingAdmissionPolicy 'theirs' denied: not today")
             return super().patch(path, body, author=author, **more)
 
-    assert "not today" in Closed().fence().objection(7)
+    assert "not today" in Closed().fence().objection(Leader())
 
 
-@pytest.mark.parametrize("stands", ["8", "x"])
-def test_fence_beyond_our_epoch_is_left_and_says_what_to_do(stands: str) -> None:
+@pytest.mark.parametrize(
+    ("stands", "holder", "then"), [("8", "them", "9"), ("7", "them", "8"), ("8", "us", "9")]
+)
+def test_lease_that_was_made_anew_counts_on_from_the_fence(
+    stands: str, holder: str, then: str
+) -> None:
+    server, leader = Server(stands=stands, holder=holder), Leader()
+    fence = Fence(
+        server,  # type: ignore[arg-type]
+        clock=lambda: server.now,
+        sleep=lambda seconds: (server.sleep(seconds), leader.renew())[0],
+    )
+    assert fence.objection(leader) == ""
+    assert (server.stands, server.holder) == (then, "us")
+
+
+def test_fence_of_a_later_leader_is_left_alone() -> None:
+    server, leader = Server(stands="8"), Leader()
+    fence = server.fence()
+    assert "another leader came after us" in fence.objection(leader)
+    assert server.asked == []
+    leader.is_held = False
+    server.now += AGAIN_SECONDS
+    assert "we lead no more" in fence.objection(leader)
+    assert server.asked == []
+    leader.is_held = True  # again, and now with an epoch of its own
+    leader.epoch = 9
+    assert fence.objection(leader) == "", "an epoch that was not tried yet is tried at once"
+
+
+@pytest.mark.parametrize("stands", ["x", "-1", "²", "9" * (MOST_DIGITS + 1)])
+def test_fence_that_is_no_epoch_says_what_to_do(stands: str) -> None:
     server = Server(stands=stands)
-    why = server.fence().objection(7)
-    assert f"kubectl annotate serviceaccount {FENCE} -n pilothouse-system {EPOCH_KEY}-" in why
+    why = server.fence().objection(Leader())
+    command = f"kubectl annotate serviceaccount {FENCE} -n pilothouse-system"
+    assert f"{command} {EPOCH_KEY}- {HOLDER_KEY}-" in why
     assert server.asked == []
 
 
@@ -117,17 +182,25 @@ def test_server_that_does_not_answer_is_an_objection_and_no_error() -> None:
     server = Server()
     server.reachable = False
     fence = server.fence()
-    assert "no answer" in fence.objection(7)
+    assert "no answer" in fence.objection(Leader())
     server.reachable = True
     server.now += AGAIN_SECONDS
-    assert fence.objection(7) == ""
+    assert fence.objection(Leader()) == ""
+
+
+def test_longest_signature_is_one_that_the_server_takes() -> None:
+    longest = f"{'h' * 64}_4194304_abcdef"  # what a host may be called, its last process, our token
+    intent = f"{'d' * 12}.99.ticket"
+    signed = sign(10**MOST_DIGITS - 1, longest, intent)
+    assert len(signed) <= MANAGER_LENGTH
+    thing = {"metadata": {"managedFields": [{"manager": signed, "fieldsV1": {"f:spec": {}}}]}}
+    assert our_intent(thing, [("f:spec",)]) == intent
 
 
 def a_standing(server: Server, *, acting: str, awake: bool = True) -> LiveStanding:
-    leader: Any = SimpleNamespace(is_held=True, epoch=7, identity="us")
     store: Any = SimpleNamespace(notes=lambda _name: {"pilothouse.dev/acting": acting})
     heartbeat: Any = SimpleNamespace(objection=lambda: "" if awake else "no janitor is awake")
-    return LiveStanding(leader, store, server.fence(), heartbeat)
+    return LiveStanding(Leader(), store, server.fence(), heartbeat)
 
 
 def test_leader_without_a_proven_fence_may_not_even_take_back() -> None:

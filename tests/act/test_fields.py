@@ -162,7 +162,7 @@ def a_deployment(manager: str) -> dict[str, Any]:
     [
         ("kubectl-client-side-apply", ""),
         ("helm", ""),
-        ("pilothouse:3:d.0.0", ""),
+        ("pilothouse:3:us:d.0.0", ""),
         ("argocd-controller", "argocd-controller"),
         ("kustomize-controller", "kustomize-controller"),
         ("kube-controller-manager", "kube-controller-manager"),
@@ -176,5 +176,5 @@ def test_field_of_a_controller_is_not_ours_to_change(manager: str, owner: str) -
 
 def test_object_says_which_intent_set_it() -> None:
     paths = [("f:spec", "f:replicas")]
-    assert our_intent(a_deployment("pilothouse:3:d.0.1"), paths) == "d.0.1"
+    assert our_intent(a_deployment("pilothouse:3:us:d.0.1"), paths) == "d.0.1"
     assert our_intent(a_deployment("kubectl"), paths) == ""

@@ -93,6 +93,40 @@ def test_second_takes_over_when_the_first_has_been_silent_for_the_whole_duration
     assert second.epoch == first.epoch + 1
 
 
+def test_lease_that_was_deleted_counts_on_for_whoever_knew_it() -> None:
+    clock, server = Clock(), Server()
+    first, second = two(clock)
+    attempt(server, first)
+    epoch = first.epoch
+    server.lease = None
+    attempt(server, first, first)
+    assert first.is_held
+    assert first.epoch == epoch + 1
+    server.lease = None
+    attempt(server, second)  # the control: who never saw it counts from 0
+    assert (second.is_held, second.epoch) == (True, 0)
+
+
+def test_lease_counts_beyond_what_its_holder_is_told_and_keeps_to_that() -> None:
+    clock, server = Clock(), Server()
+    first, second = two(clock)
+    attempt(server, first)
+    first.count_beyond(10)
+    assert first.epoch == 0, "not before it is renewed"
+    attempt(server, first)
+    attempt(server, first)
+    assert first.epoch == 11
+    clock.now += 1
+    attempt(server, second)
+    clock.now += DURATION_SECONDS + 1
+    attempt(server, second)
+    assert (second.is_held, second.epoch) == (True, 12)
+    first.count_beyond(12)  # who was replaced gains nothing by it
+    attempt(server, first, first)
+    assert not first.is_held
+    assert json.loads(asyncio.run(server.get("")))["spec"]["leaseTransitions"] == 12
+
+
 def test_holder_stops_believing_before_anybody_else_may_take_over() -> None:
     clock, server = Clock(), Server()
     first, _ = two(clock)

@@ -129,7 +129,7 @@ def server() -> FakeServer:
         "metadata": {
             "uid": "u-cart",
             "resourceVersion": "1",
-            "managedFields": owned("pilothouse:1:d.0.0"),
+            "managedFields": owned("pilothouse:1:us:d.0.0"),
         },
         "spec": {"replicas": 3},
     }
@@ -204,7 +204,7 @@ def test_value_that_somebody_else_set_is_left_alone(server: FakeServer) -> None:
 
 def test_value_of_a_newer_action_of_ours_is_left_to_its_own_ticket(server: FakeServer) -> None:
     put(server, a_ticket("d.0", SCALE_DOWN))
-    server.things[DEPLOYMENT]["metadata"]["managedFields"] = owned("pilothouse:1:e.0.0")
+    server.things[DEPLOYMENT]["metadata"]["managedFields"] = owned("pilothouse:1:us:e.0.0")
     clock = Clock()
     clock.wall = 1_100.0
     clock.janitor(server).sweep()

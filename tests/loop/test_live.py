@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from pilothouse.errors import ClusterUnreachable
 from pilothouse.live import ActingCluster
@@ -58,6 +58,20 @@ def test_tickets_are_not_read_before_older_leaders_are_shut_out() -> None:
     cluster.handover()
     assert actuator.asked == 1
     assert "no answer" in cluster.begin(an_action())
+
+
+def test_epoch_that_grew_while_others_were_shut_out_is_the_one_that_counts() -> None:
+    cluster = a_cluster()
+    actuator, leadership = cast(Any, cluster.actuator), cast(Any, cluster.leadership)
+    actuator.asked = 1
+
+    def shut_out() -> str:
+        leadership.epoch = 12
+        return ""
+
+    actuator.objection = shut_out
+    assert list(cluster.handover()) == []
+    assert cluster.begin(an_action()) == ""
 
 
 def test_tickets_are_read_once_for_each_time_that_we_lead() -> None:

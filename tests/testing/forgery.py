@@ -81,8 +81,9 @@ def a_flip(at: float, word: str) -> str:
     return an_account("pilothouse-switch", at, notes, user="admin")
 
 
-def a_fence(at: float, epoch: int) -> str:
-    return an_account("pilothouse-fence", at, {"pilothouse.dev/epoch": str(epoch)})
+def a_fence(at: float, epoch: int, holder: str) -> str:
+    notes = {"pilothouse.dev/epoch": str(epoch), "pilothouse.dev/holder": holder}
+    return an_account("pilothouse-fence", at, notes)
 
 
 def an_account(name: str, at: float, notes: Json, **more: Any) -> str:
@@ -126,7 +127,12 @@ def plants(intent: str, now: float) -> list[Plant]:
 
     notes = {"metadata": {"annotations": {"gate.pilothouse.dev/kube-system": "queue"}}}
     gate: Json = {"request": notes, "namespace": "pilothouse-system"}
-    older = a_line(intent, "nodes", "node-0", now, address="/x?fieldManager=pilothouse%3A6%3Ax")
+
+    def signed(epoch: int, holder: str) -> str:
+        address = f"/x?fieldManager=pilothouse%3A{epoch}%3A{holder}%3A{intent}"
+        return a_line(intent, "nodes", "node-0", now, address=address)
+
+    fence = a_fence(now - 5, 7, "us")
     annotations = (
         ("pilothouse.dev__do-not-disrupt", "true", "its owner"),
         ("karpenter.sh__do-not-disrupt", "true", "its owner"),
@@ -155,7 +161,8 @@ def plants(intent: str, now: float) -> list[Plant]:
         Plant(words=f"I4 {intent}: ", lines=tuple(marked(n) for n in range(20))),
         Plant(words=f"I5 {intent}: written", lines=(a_flip(now - 5, "disabled"), deed)),
         Plant(words=f"I5 {intent}: efficiency was in", lines=(deed,), change=_in_shadow),
-        Plant(words=f"I5 {intent}: signed with epoch 6", lines=(a_fence(now - 5, 7), older)),
+        Plant(words=f"I5 {intent}: signed by 6:us", lines=(fence, signed(6, "us"))),
+        Plant(words=f"I5 {intent}: signed by 7:them", lines=(fence, signed(7, "them"))),
         Plant(words=f"I5 {intent}: decided while", lines=(deed,), change=_halted),
         Plant(words="I6", lines=(a_line(intent, "nodes", "node-0", now, verb="delete"),)),
         Plant(words=f"I6 {intent}: {SPACE}/cart had 1 of 2", lines=(*dip, eviction)),

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fence: the epoch whose writes the API server lets pass, and the proof that it does.
+"""The fence: the one leader whose writes the API server lets pass, and the proof that it does.
 
-A new leader moves the fence to its own epoch before it reads or writes anything else; from then on
-whatever an older leader still sends is refused. That this API server really judges by the fence is
-tried out, not believed: a write of the epoch before ours must be refused by it, and one of ours
-must pass. Both are dry runs that would change nothing.
+A new leader moves the fence to its own epoch and name before it reads or writes anything else; from
+then on whatever any other sends is refused. The fence only moves to greater epochs, and an epoch is
+how often the Lease has changed hands; so where a Lease was deleted and counts from 0 again, it is
+made to count on from the fence, and nobody has to clear anything.
+
+That this API server really judges by the fence is tried out, not believed: writes signed with the
+epoch before ours, and by somebody else with ours, must be refused by it, and one of ours must pass.
+All are dry runs that would change nothing.
 """
 
 from __future__ import annotations
@@ -12,16 +16,38 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
-from pilothouse.act.fields import annotation
-from pilothouse.act.ownership import OURS
-from pilothouse.clients.keys import EPOCH_KEY, FENCE, GATES, SYSTEM, account_path
+from pilothouse.act.fields import Json, annotation
+from pilothouse.act.ownership import sign
+from pilothouse.clients.keys import EPOCH_KEY, FENCE, GATES, HOLDER_KEY, SYSTEM, account_path
 from pilothouse.clients.requests import Refusal, Requests
 from pilothouse.errors import BackendError
 
 AGAIN_SECONDS = 2.0
-FOLLOW_SECONDS = 3.0  # how long the API server may take to notice that the fence has moved
+FOLLOW_SECONDS = 4.0  # what the API server needs to see the fence move, or a Lease to be renewed
 LOOK_SECONDS = 0.1
+MOST_DIGITS = 9  # a Lease counts in 32 bits
+
+
+class Leader(Protocol):
+    """A lease, held or not."""
+
+    @property
+    def identity(self) -> str: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def is_held(self) -> bool: ...
+
+    @property
+    def sentence(self) -> str: ...
+
+    def count_beyond(self, number: int) -> None:
+        """Have a greater epoch than this one, from the next renewal on."""
+        ...
 
 
 @dataclass(slots=True)
@@ -32,61 +58,102 @@ class Fence:
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     _proven: int | None = None
+    _tried: int | None = None
     _asked: float = float("-inf")
     _problem: str = ""
 
-    def objection(self, epoch: int) -> str:
-        """Why the API server may not know that this epoch is the one that counts."""
-        if epoch == self._proven:
+    def objection(self, leader: Leader) -> str:
+        """Why the API server may not know that this leader is the one that counts."""
+        if leader.epoch == self._proven:
             return ""
-        if not self._problem or self.clock() - self._asked >= AGAIN_SECONDS:
-            try:
-                self._problem = self._move(epoch) or self._try_out(epoch)
-            except BackendError as error:
-                self._problem = f"the fence could not be moved to our epoch {epoch}: {error}"
+        if leader.epoch != self._tried or self.clock() - self._asked >= AGAIN_SECONDS:
+            self._problem = self._prove(leader)
             self._asked = self.clock()
-            if not self._problem:
-                self._proven = epoch
         return self._problem
 
-    def _move(self, epoch: int) -> str:
-        stands = annotation(self.requests.get(account_path(FENCE)), EPOCH_KEY)
-        if stands and (not stands.isdigit() or int(stands) > epoch):
+    def _prove(self, leader: Leader) -> str:
+        try:
+            thing = self.requests.get(account_path(FENCE))
+            if why := self._fall_in(leader, thing):
+                return why
+            epoch = self._tried = leader.epoch
+            if not leader.is_held:  # asked after the epoch, which is a rival's once the Lease is
+                return f"we lead no more: {leader.sentence}"
+            self._move(epoch, leader.identity, thing["metadata"]["resourceVersion"])
+            why = self._try_out(epoch, leader.identity)
+        except BackendError as error:
+            return f"the fence could not be moved to our epoch {leader.epoch}: {error}"
+        if not why:
+            self._proven = epoch
+        return why
+
+    def _fall_in(self, leader: Leader, thing: Json) -> str:
+        """Have an epoch to which the fence can be moved, by way of the Lease where need be."""
+        stands, holder = annotation(thing, EPOCH_KEY), annotation(thing, HOLDER_KEY)
+        if not stands:
+            return ""
+        if not stands.isdecimal() or len(stands) > MOST_DIGITS:
             return (
-                f"the fence stands at epoch {stands} and ours is {epoch}: another leader came "
-                "after us. If there is none, because the Lease was deleted, start anew with: "
-                f"kubectl annotate serviceaccount {FENCE} -n {SYSTEM} {EPOCH_KEY}-"
+                f"the fence stands at {stands!r}, which is no epoch. Remove it with: kubectl "
+                f"annotate serviceaccount {FENCE} -n {SYSTEM} {EPOCH_KEY}- {HOLDER_KEY}-"
             )
-        body = {"metadata": {"annotations": {EPOCH_KEY: str(epoch)}}}
+        taken = int(stands)
+
+        def behind() -> str:
+            is_ours = (leader.epoch, leader.identity) == (taken, holder)
+            if leader.epoch > taken or is_ours or not leader.is_held:
+                return ""
+            return (
+                f"the fence stands at epoch {taken} of {holder} and ours is {leader.epoch}: "
+                "another leader came after us, or the Lease was deleted and counts on from there "
+                "with its next renewal"
+            )
+
+        if behind():
+            # Only the holder of the Lease can renew it: who was replaced gains nothing by this.
+            leader.count_beyond(taken)
+        return self._wait_out(behind)
+
+    def _move(self, epoch: int, holder: str, version: str) -> None:
+        notes = {EPOCH_KEY: str(epoch), HOLDER_KEY: holder}
         self.requests.patch(
-            account_path(FENCE), body, author=f"{OURS}{epoch}:fence", audit_id=f"fence.{epoch}"
+            account_path(FENCE),
+            {"metadata": {"resourceVersion": version, "annotations": notes}},
+            author=sign(epoch, holder, "fence"),
+            audit_id=f"fence.{epoch}",
         )
+
+    def _try_out(self, epoch: int, holder: str) -> str:
+        if refused := self._wait_out(lambda: self._refusal(epoch, holder)):
+            return _blind(f"it refuses our own epoch {epoch}: {refused}")
+        for number, name in ((epoch - 1, holder), (epoch, "nobody")):
+            refused = self._refusal(number, name)
+            if not refused:
+                return _blind(f"it let a write of epoch {number} of {name} pass")
+            if FENCE not in refused:
+                return _blind(f"of epoch {number} of {name} it says: {refused}")
         return ""
 
-    def _try_out(self, epoch: int) -> str:
-        deadline = self.clock() + FOLLOW_SECONDS
-        while refused := self._refusal(epoch):
-            if self.clock() > deadline:
-                return _blind(f"it refuses our own epoch {epoch}: {refused}")
-            self.sleep(LOOK_SECONDS)
-        refused = self._refusal(epoch - 1)
-        if not refused:
-            return _blind(f"it let a write of epoch {epoch - 1} pass")
-        return "" if FENCE in refused else _blind(f"of epoch {epoch - 1} it says: {refused}")
-
-    def _refusal(self, epoch: int) -> str:
-        """What the API server would say to a write of some epoch that changes nothing."""
+    def _refusal(self, epoch: int, holder: str) -> str:
+        """What the API server would say to a leader's write that changes nothing."""
         try:
             self.requests.patch(
                 account_path(GATES),
                 {},
-                author=f"{OURS}{epoch}:fence",
+                author=sign(epoch, holder, "fence"),
                 audit_id=f"fence.{epoch}.try",
                 dry_run=True,
             )
         except Refusal as refusal:
             return f"{refusal.code} {refusal}"
         return ""
+
+    def _wait_out(self, look: Callable[[], str]) -> str:
+        """What still speaks against it after a while; nothing as soon as nothing does."""
+        deadline = self.clock() + FOLLOW_SECONDS
+        while (why := look()) and self.clock() <= deadline:
+            self.sleep(LOOK_SECONDS)
+        return why
 
 
 def _blind(what: str) -> str:

@@ -26,7 +26,7 @@ from pilothouse.act.hand import (
     last_author,
     set_by,
 )
-from pilothouse.act.ownership import JANITORS, OURS, is_tracked
+from pilothouse.act.ownership import JANITORS, OURS, is_tracked, sign
 from pilothouse.act.power import HookError, NoHook, PowerHook
 from pilothouse.act.tickets import Charge, Step, Ticket, TicketBox
 from pilothouse.clients.keys import GATES, SYSTEM, account_path
@@ -224,7 +224,7 @@ class ClusterActuator:
         return f"there is no namespace {namespace}"
 
     def _author(self, intent: str) -> str:
-        return f"{OURS}{self._standing.epoch}:{intent}"
+        return sign(self._standing.epoch, self._standing.holder, intent)
 
     def _janitors_word(self, ticket: Ticket) -> str:
         known = self._box.get(ticket.action.restores)

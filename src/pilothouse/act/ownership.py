@@ -14,12 +14,17 @@ from typing import Any
 from pilothouse.act.fields import Json, Path
 from pilothouse.domain import Verb
 
-OURS = "pilothouse:"  # pilothouse:<epoch>:<intent>
+OURS = "pilothouse:"  # pilothouse:<epoch>:<holder>:<intent>
 JANITORS = "pilothouse-janitor:"  # pilothouse-janitor:<action>
 # What people use by hand; everything else may be a controller that will set it back.
 PEOPLE = ("kubectl", "kubectl-*", "helm", "before-first-apply", "k9s", "Lens", f"{JANITORS}*")
 # A pod's resources come from the template, by way of whoever made the pod.
 MAKERS = ("kube-controller-manager", "kube-scheduler", "kubelet")
+
+
+def sign(epoch: int, holder: str, intent: str) -> str:
+    """The field manager of a write: which leader sent it, which the fence judges by, and why."""
+    return f"{OURS}{epoch}:{holder}:{intent}"
 
 
 def is_tracked(thing: Json) -> bool:

@@ -2,8 +2,8 @@
 """Whether this process may write now: it leads, the switch is on, and a janitor is awake.
 
 Asked before every single write. A lease only elects; what really keeps an older leader out is the
-epoch in each write's field manager, which an admission policy compares with the fence. This check
-is the first of the two.
+epoch and holder in each write's field manager, which an admission policy compares with the fence.
+This check is the first of the two.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from pilothouse.act.fence import Fence
+from pilothouse.act.fence import Fence, Leader
 from pilothouse.clients.keys import ACTING_KEY, JANITOR, REASON_KEY, SWITCH, SYSTEM
 from pilothouse.clients.requests import Refusal, Requests
 from pilothouse.clients.store import Store
@@ -22,22 +22,6 @@ from pilothouse.errors import BackendError
 HEARTBEAT = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{JANITOR}"
 HEARTBEAT_SECONDS = 15.0  # a janitor that was silent for longer is taken for dead
 LOOK_SECONDS = 2.0
-
-
-class Leader(Protocol):
-    """A lease, held or not."""
-
-    @property
-    def identity(self) -> str: ...
-
-    @property
-    def epoch(self) -> int: ...
-
-    @property
-    def is_held(self) -> bool: ...
-
-    @property
-    def sentence(self) -> str: ...
 
 
 @dataclass(slots=True)
@@ -115,7 +99,7 @@ class LiveStanding:
     def objection(self, *, restoring: bool = False) -> str:
         if not self.leader.is_held:
             return f"we do not lead: {self.leader.sentence}"
-        why = self.switched_off() or self.fence.objection(self.epoch)
+        why = self.switched_off() or self.fence.objection(self.leader)
         return why or ("" if restoring else self.heartbeat.objection())
 
     def switched_off(self) -> str:

@@ -16,11 +16,12 @@ SYSTEM = "pilothouse-system"
 JANITOR = "pilothouse-janitor"  # the janitor's account and Lease
 # Accounts without rights, whose annotations the admission policies judge by.
 SWITCH = "pilothouse-switch"  # whether the actuator may write at all
-FENCE = "pilothouse-fence"  # the epoch of the leader that may
+FENCE = "pilothouse-fence"  # the leader that may
 GATES = "pilothouse-gates"  # namespaces whose new pods are held, and how
 ACTING_KEY = "pilothouse.dev/acting"  # on the switch: "enabled", or the actuator is refused
 REASON_KEY = "pilothouse.dev/reason"  # on the switch: why not
-EPOCH_KEY = "pilothouse.dev/epoch"  # on the fence
+EPOCH_KEY = "pilothouse.dev/epoch"  # on the fence: how often the Lease had changed hands
+HOLDER_KEY = "pilothouse.dev/holder"  # on the fence: whose epoch that is
 GATE_PREFIX = "gate.pilothouse.dev/"  # on the gates, before a namespace: "queue"
 
 

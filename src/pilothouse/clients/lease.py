@@ -75,6 +75,7 @@ class Leadership:
         self._seen: Lease | None = None
         self._seen_at = float("-inf")  # when the record last changed, by our clock
         self._renewed = float("-inf")
+        self._least = -1  # no number below this one is given to anybody any more
         self._answered = clock()
         self._asked = threading.Event()
 
@@ -99,6 +100,10 @@ class Leadership:
     def epoch(self) -> int:
         """How often the lease has changed hands: decisions of two holders never share one."""
         return self._spec.lease_transitions
+
+    def count_beyond(self, number: int) -> None:
+        """Somebody has had this number: from the next renewal on ours is a greater one."""
+        self._least = max(self._least, number + 1)
 
     @property
     def sentence(self) -> str:
@@ -197,6 +202,7 @@ class Leadership:
         if found.metadata.resource_version != known:
             self._seen_at = self._clock()
         self._seen = found
+        self._least = max(self._least, found.spec.lease_transitions)
 
     def _forget(self) -> None:
         self._seen = None
@@ -205,7 +211,10 @@ class Leadership:
     def _record(self, holder: str) -> dict[str, Any]:
         before = self._spec
         now = datetime.now(UTC)
-        changes = holder != "" and holder != before.holder_identity and self._seen is not None
+        changes = holder not in ("", before.holder_identity)
+        number = max(before.lease_transitions + int(changes), self._least)
+        if self._seen is None:  # a Lease that somebody deleted does not count from 0 again
+            number = self._least + 1
         acquired = now if changes or before.acquire_time is None else before.acquire_time
         meta = {"name": self.name, "namespace": self.namespace}
         if self._seen is not None:
@@ -219,7 +228,7 @@ class Leadership:
                 "leaseDurationSeconds": DURATION_SECONDS,
                 "acquireTime": _micro(acquired),
                 "renewTime": _micro(now),
-                "leaseTransitions": before.lease_transitions + int(changes),
+                "leaseTransitions": number,
             },
         }
 

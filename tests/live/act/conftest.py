@@ -58,7 +58,8 @@ def installed(lab: Lab) -> Lab:
     lab.apply(json.dumps(lease | named))
     if not fence(lab):
         account = ("serviceaccount", "pilothouse-fence", "-n", "pilothouse-system")
-        lab.kubectl("annotate", *account, "pilothouse.dev/epoch=0")
+        words = ("pilothouse.dev/epoch=0", "pilothouse.dev/holder=installer")
+        lab.kubectl("annotate", "--overwrite", *account, *words)
     for worker in lab.workers():  # one zone, so that a worker that leaves is not its last node
         zone = "topology.kubernetes.io/zone=a"
         lab.kubectl("label", "node", worker.name, zone, "--overwrite")

@@ -249,8 +249,10 @@ def notes(lab: Lab, account: str) -> dict[str, str]:
 
 
 def fence(lab: Lab) -> str:
-    """The epoch whose writes pass; empty before anybody led."""
-    return notes(lab, "pilothouse-fence").get("pilothouse.dev/epoch", "")
+    """The leader whose writes pass, as it signs: "7:host_1_ab"; empty before anybody led."""
+    found = notes(lab, "pilothouse-fence")
+    words = [found.get(f"pilothouse.dev/{key}", "") for key in ("epoch", "holder")]
+    return ":".join(words) if all(words) else ""
 
 
 def a_stateful_set(name: str) -> dict[str, Any]:

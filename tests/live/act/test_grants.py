@@ -14,7 +14,6 @@ import yaml
 
 from pilothouse.cli.janitor import restore
 from pilothouse.clients.access import from_kubeconfig
-from pilothouse.clients.keys import EPOCH_KEY, FENCE
 from pilothouse.clients.requests import Requests
 from pilothouse.domain import ActionKind
 from pilothouse.lab import Lab
@@ -65,9 +64,6 @@ def brief_helm(
     node_claims("wanted")
     names = ("lease", "pilothouse", "--ignore-not-found")
     installed.kubectl("delete", *names, "-n", "pilothouse-system")
-    # Epochs begin anew with the Lease, so the fence does, too; see docs/limitations.md.
-    account = ("serviceaccount", FENCE, "-n", "pilothouse-system")
-    installed.kubectl("annotate", *account, f"{EPOCH_KEY}-")
     brief = {"guard__window_seconds": 2, "guard__quarantine_seconds": 1}
     # No pod is evicted in the last minute of its workload's extra replica: that one lasts longer.
     ttl = dict.fromkeys(("throttle", "dvfs", "admission"), 60) | {"replicate": 180}

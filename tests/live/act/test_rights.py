@@ -76,9 +76,11 @@ def forbidden(pod: str) -> list[tuple[str, Any]]:
         cases.append((gates, annotated("gate.pilothouse.dev/shop", word)))
     for space in ("kube-system", "kube-public", "pilothouse-system"):
         cases.append((gates, annotated(f"gate.pilothouse.dev/{space}", "queue")))
-    # The fence moves forward only, and only to the epoch that its mover signs with.
+    # The fence moves forward only, and only to the epoch and name that its mover signs with.
     for epoch in ("", "-1", "x", "1e3", "999999", None):
         cases.append((epochs, annotated("pilothouse.dev/epoch", epoch)))
+    for holder in ("", "somebody", None):
+        cases.append((epochs, annotated("pilothouse.dev/holder", holder)))
     cases.append((gates, annotated("pilothouse.dev/epoch", "1")))
     for account in (gates, epochs):
         cases.append((account, annotated("pilothouse.dev/purpose", "theirs")))

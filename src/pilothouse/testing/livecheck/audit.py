@@ -20,8 +20,9 @@ READS = ("get", "list", "watch")
 OWN = ("leases", "events", "tickets")
 OUT_OF_SERVICE = ("pilothouse.dev/out-of-service", "pilothouse.dev/avoid", "pilothouse.dev/power")
 SWITCH, FENCE = "pilothouse-switch", "pilothouse-fence"
-ACTING, EPOCH = "pilothouse.dev/acting", "pilothouse.dev/epoch"
-SIGNED = re.compile(r"[?&]fieldManager=pilothouse:(\d+):")
+ACTING = "pilothouse.dev/acting"
+EPOCH, HOLDER = "pilothouse.dev/epoch", "pilothouse.dev/holder"
+SIGNED = re.compile(r"[?&]fieldManager=pilothouse:(\d+:[^:&]+):")
 HASH = "pod-template-hash"
 
 
@@ -37,7 +38,7 @@ class Deed:
     code: int
     intent: str
     at: float  # Unix seconds, when it arrived
-    epoch: int | None = None  # of the leader that signed it
+    signer: str = ""  # "7:host_1_ab": epoch and name of the leader that sent it
     request: Json = field(default_factory=dict)
     response: Json = field(default_factory=dict)
 
@@ -77,7 +78,7 @@ class Scene:
     pods: dict[str, list[Version]] = field(default_factory=lambda: defaultdict(list))
     budgets: list[Health] = field(default_factory=list)
     flips: list[tuple[float, bool]] = field(default_factory=list)  # when, and whether to on
-    fences: list[tuple[float, int]] = field(default_factory=list)  # when, and to which epoch
+    fences: list[tuple[float, str]] = field(default_factory=list)  # when, and to which signer
     tickets: dict[str, Json] = field(default_factory=dict)  # as last written, forgotten ones too
 
     def namespace(self, name: str, at: float) -> Json | None:
@@ -95,9 +96,9 @@ class Scene:
             since = None if acting else moment if since is None else since
         return since
 
-    def fence(self, at: float) -> int | None:
-        """The epoch that might write at some moment; None before the first that the log knows."""
-        return next((epoch for moment, epoch in reversed(self.fences) if moment <= at), None)
+    def fence(self, at: float) -> str:
+        """Who might write at some moment; empty before the first that the log knows."""
+        return next((signer for moment, signer in reversed(self.fences) if moment <= at), "")
 
     def workload_of(self, deed: Deed) -> str:
         """The workload a write concerns: what was scaled, or whoever made the pod."""
@@ -183,7 +184,7 @@ def _deed(event: Json, user: str, place: Json) -> Deed:
         code=_code(event),
         intent=event["auditID"],
         at=_unix(event["requestReceivedTimestamp"]),
-        epoch=int(signed[1]) if signed else None,
+        signer=signed[1] if signed else "",
         request=event.get("requestObject") or {},
         response=event.get("responseObject") or {},
     )
@@ -205,7 +206,8 @@ def _note(scene: Scene, event: Json, place: Json) -> None:
     elif resource == "serviceaccounts" and name == SWITCH:
         scene.flips.append((at, (meta.get("annotations") or {}).get(ACTING) == "enabled"))
     elif resource == "serviceaccounts" and name == FENCE:
-        scene.fences.append((at, int((meta.get("annotations") or {}).get(EPOCH, "-1"))))
+        notes = meta.get("annotations") or {}
+        scene.fences.append((at, f"{notes.get(EPOCH)}:{notes.get(HOLDER)}"))
     elif resource == "poddisruptionbudgets" and place.get("subresource") == "status":
         status, selector = thing["status"], thing["spec"].get("selector") or {}
         scene.budgets.append(
