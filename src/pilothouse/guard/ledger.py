@@ -140,7 +140,11 @@ class Ledger:
     # Writing.
 
     def charge(self, decision: Decision, snapshot: Snapshot) -> None:
-        """Take in what a decision set out to do to the snapshot it was made from."""
+        """Take in what a decision set out to do to the snapshot it was made from.
+
+        What is refused later stays charged: budgets bound what is tried, so that whoever is refused
+        tries less often, and a book that forgot a write which did arrive would allow too much.
+        """
         for action in decision.actions:
             carried = any(p.agent == STEWARD for p in decision.proposals[action.proposal :][:1])
             self._charge(action, decision.made_seconds, snapshot, counts=not carried)
