@@ -160,6 +160,9 @@ def test_fence_of_a_later_leader_is_left_alone() -> None:
     fence = server.fence()
     assert "another leader came after us" in fence.objection(leader)
     assert server.asked == []
+    waited = server.now
+    assert fence.objection(leader)
+    assert server.now == waited, "not with every write"
     leader.is_held = False
     server.now += AGAIN_SECONDS
     assert "we lead no more" in fence.objection(leader)
@@ -184,6 +187,7 @@ def test_server_that_does_not_answer_is_an_objection_and_no_error() -> None:
     fence = server.fence()
     assert "no answer" in fence.objection(Leader())
     server.reachable = True
+    assert "no answer" in fence.objection(Leader()), "not with every write"
     server.now += AGAIN_SECONDS
     assert fence.objection(Leader()) == ""
 

@@ -72,6 +72,7 @@ class Fence:
         return self._problem
 
     def _prove(self, leader: Leader) -> str:
+        self._tried = leader.epoch
         try:
             thing = self.requests.get(account_path(FENCE))
             if why := self._fall_in(leader, thing):
