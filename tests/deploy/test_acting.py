@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ import yaml
 from typer.main import get_command
 
 from deploy.render import CHART, HOOKS, REST, ROLES, found_helm, manifests, render
+from pilothouse.act.fence import LAST_EPOCH, MOST_DIGITS
 from pilothouse.act.standing import HEARTBEAT_SECONDS
 from pilothouse.cli import app
 from pilothouse.cli.enforce import AGENTS, enforcing
@@ -194,6 +196,13 @@ def test_upgrade_leaves_the_fence_and_the_gates_where_they_are(acting: list[Docu
         assert list(notes) == ["pilothouse.dev/purpose"]
 
 
+def test_policy_allows_as_many_digits_of_an_epoch_as_the_leader_does() -> None:
+    policies = (MANIFESTS / "acting-policies.yaml").read_text()
+    (more,) = re.findall(r"epoch\.matches\('\^\(0\|\[1-9\]\[0-9\]\{0,(\d+)\}\)\$'\)", policies)
+    assert 1 + int(more) == MOST_DIGITS
+    assert LAST_EPOCH < 2**31, "what a Lease can count to"
+
+
 def test_every_command_line_is_one_that_exists(helm: str) -> None:
     found = rendered(
         helm, *ENFORCING, "acting.nodeAgent.enabled=true", "config.act.power_hook=hook"
@@ -310,7 +319,12 @@ def objections_to_removal(found: list[Document]) -> list[str]:
     if len(jobs) != 1 or command_of(jobs[0]) != ["restore", "--all"]:
         return ["nothing is taken back"]
     bad = []
-    if hooks[0]["metadata"]["annotations"].get(ACTING) != "disabled":
+    first = hooks[0]
+    is_switch = (first["kind"], first["metadata"]["name"]) == (
+        "ServiceAccount",
+        "pilothouse-switch",
+    )
+    if not is_switch or first["metadata"]["annotations"].get(ACTING) != "disabled":
         bad.append("the loop can act again behind the restore's back")
     if any(d["metadata"]["annotations"]["helm.sh/hook"] != "pre-delete" for d in hooks):
         bad.append("it is not asked before the removal")
@@ -344,6 +358,12 @@ def test_removal_that_would_leave_something_is_found(acting: list[Document]) -> 
     def no_switch(found: list[Document]) -> None:
         found[:] = [d for d in found if not (is_hook(d) and d["kind"] == "ServiceAccount")]
 
+    def another_account(found: list[Document]) -> None:
+        named(found, "ServiceAccount", "pilothouse-switch", hook=True)["metadata"]["name"] = "x"
+
+    def another_kind(found: list[Document]) -> None:
+        named(found, "ServiceAccount", "pilothouse-switch", hook=True)["kind"] = "ConfigMap"
+
     def as_actuator(found: list[Document]) -> None:
         job = named(found, "Job", "pilothouse-restore", hook=True)
         job["spec"]["template"]["spec"]["serviceAccountName"] = "pilothouse-actuator"
@@ -352,7 +372,7 @@ def test_removal_that_would_leave_something_is_found(acting: list[Document]) -> 
         job = named(found, "Job", "pilothouse-restore", hook=True)
         job["metadata"]["annotations"]["helm.sh/hook"] = "post-delete"
 
-    for change in (no_job, no_switch, as_actuator, too_late):
+    for change in (no_job, no_switch, another_account, another_kind, as_actuator, too_late):
         assert wrong(change, acting), change.__name__
 
 

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fence: the one leader whose writes the API server lets pass, and the proof that it does.
 
-A new leader moves the fence to its own epoch and name before it reads or writes anything else; from
-then on whatever any other sends is refused. The fence only moves to greater epochs, and an epoch is
-how often the Lease has changed hands; so where a Lease was deleted and counts from 0 again, it is
-made to count on from the fence, and nobody has to clear anything.
+A new leader moves the fence to its own epoch and name before it reads tickets or writes; from then
+on whatever any other sends is refused. The fence only moves to greater epochs, and an epoch is how
+often the Lease has changed hands; so where a Lease was deleted and counts from 0 again, it is made
+to count on from the fence, and nobody has to clear anything.
 
 That this API server really judges by the fence is tried out, not believed: writes signed with the
 epoch before ours, and by somebody else with ours, must be refused by it, and one of ours must pass.
-All are dry runs that would change nothing.
+All are dry runs that would change nothing. Where the fence is seen to stand elsewhere afterwards, a
+person or a tool has moved it, and all of this is done again: who was replaced gains nothing by
+that, since it takes a Lease that is renewed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,7 +29,11 @@ from pilothouse.errors import BackendError
 AGAIN_SECONDS = 2.0
 FOLLOW_SECONDS = 4.0  # what the API server needs to see the fence move, or a Lease to be renewed
 LOOK_SECONDS = 0.1
-MOST_DIGITS = 9  # a Lease counts in 32 bits
+# A Lease counts in 32 bits, up to 2,147,483,647: of nine digits every number fits, of ten not.
+# The policy pilothouse-carriers allows as many.
+MOST_DIGITS = 9
+LAST_EPOCH = 10**MOST_DIGITS - 1  # none comes after it, so nobody may have it
+CLEAR = f"kubectl annotate serviceaccount {FENCE} -n {SYSTEM} {EPOCH_KEY}- {HOLDER_KEY}-"
 
 
 class Leader(Protocol):
@@ -52,7 +58,8 @@ class Leader(Protocol):
 
 @dataclass(slots=True)
 class Fence:
-    """Moved and tried once for each epoch; a failure is tried again every two seconds."""
+    """Moved and tried once for each epoch, and again where it is seen to stand elsewhere; a failure
+    is tried again every two seconds."""
 
     requests: Requests
     clock: Callable[[], float] = time.monotonic
@@ -62,17 +69,21 @@ class Fence:
     _asked: float = float("-inf")
     _problem: str = ""
 
-    def objection(self, leader: Leader) -> str:
-        """Why the API server may not know that this leader is the one that counts."""
-        if leader.epoch == self._proven:
+    def objection(self, leader: Leader, seen: Mapping[str, str]) -> str:
+        """Why the API server may not know that this leader is the one that counts.
+
+        ``seen`` are the fence's annotations as they were last watched.
+        """
+        is_due = self.clock() - self._asked >= AGAIN_SECONDS  # by then a watch has seen our move
+        if leader.epoch == self._proven and (not is_due or _is_at(leader, seen)):
             return ""
-        if leader.epoch != self._tried or self.clock() - self._asked >= AGAIN_SECONDS:
+        if leader.epoch != self._tried or is_due:
             self._problem = self._prove(leader)
             self._asked = self.clock()
         return self._problem
 
     def _prove(self, leader: Leader) -> str:
-        self._tried = leader.epoch
+        self._tried, self._proven = leader.epoch, None
         try:
             thing = self.requests.get(account_path(FENCE))
             if why := self._fall_in(leader, thing):
@@ -80,6 +91,12 @@ class Fence:
             epoch = self._tried = leader.epoch
             if not leader.is_held:  # asked after the epoch, which is a rival's once the Lease is
                 return f"we lead no more: {leader.sentence}"
+            if epoch >= LAST_EPOCH:
+                return (
+                    f"the Lease has counted to {epoch}, which leaves no epoch for the next leader. "
+                    "Stop every loop, remove the Lease with: kubectl delete lease pilothouse -n "
+                    f"{SYSTEM}, clear the fence with: {CLEAR}, and start the loops again"
+                )
             self._move(epoch, leader.identity, thing["metadata"]["resourceVersion"])
             why = self._try_out(epoch, leader.identity)
         except BackendError as error:
@@ -93,11 +110,9 @@ class Fence:
         stands, holder = annotation(thing, EPOCH_KEY), annotation(thing, HOLDER_KEY)
         if not stands:
             return ""
-        if not stands.isdecimal() or len(stands) > MOST_DIGITS:
-            return (
-                f"the fence stands at {stands!r}, which is no epoch. Remove it with: kubectl "
-                f"annotate serviceaccount {FENCE} -n {SYSTEM} {EPOCH_KEY}- {HOLDER_KEY}-"
-            )
+        is_number = stands.isdecimal() and len(stands) <= MOST_DIGITS
+        if not is_number or int(stands) >= LAST_EPOCH:  # before the Lease is made to count beyond
+            return f"the fence stands at {stands!r}, which is no epoch. Remove it with: {CLEAR}"
         taken = int(stands)
 
         def behind() -> str:
@@ -126,24 +141,23 @@ class Fence:
 
     def _try_out(self, epoch: int, holder: str) -> str:
         if refused := self._wait_out(lambda: self._refusal(epoch, holder)):
-            return _blind(f"it refuses our own epoch {epoch}: {refused}")
+            return _blind(f"it refuses our own epoch {epoch}", refused)
         for number, name in ((epoch - 1, holder), (epoch, "nobody")):
             refused = self._refusal(number, name)
             if not refused:
                 return _blind(f"it let a write of epoch {number} of {name} pass")
             if FENCE not in refused:
-                return _blind(f"of epoch {number} of {name} it says: {refused}")
+                return _blind(f"it refuses epoch {number} of {name} for another reason", refused)
         return ""
 
     def _refusal(self, epoch: int, holder: str) -> str:
         """What the API server would say to a leader's write that changes nothing."""
         try:
-            self.requests.patch(
+            self.requests.try_patch(
                 account_path(GATES),
                 {},
                 author=sign(epoch, holder, "fence"),
                 audit_id=f"fence.{epoch}.try",
-                dry_run=True,
             )
         except Refusal as refusal:
             return f"{refusal.code} {refusal}"
@@ -157,8 +171,16 @@ class Fence:
         return why
 
 
-def _blind(what: str) -> str:
+def _is_at(leader: Leader, notes: Mapping[str, str]) -> bool:
+    stands = (notes.get(EPOCH_KEY), notes.get(HOLDER_KEY))
+    return stands == (str(leader.epoch), leader.identity)
+
+
+def _blind(what: str, refused: str = "") -> str:
+    if refused and FENCE not in refused:  # something else refuses: policies made anew cure nothing
+        return f"the API server cannot be asked whether it judges by our fence: {what}: {refused}"
+    said = f"{what}: {refused}" if refused else what
     return (
-        f"the API server does not judge by our fence: {what}. Apply the policies again "
+        f"the API server does not judge by our fence: {said}. Apply the policies again "
         "(deploy/manifests/acting-policies.yaml); if it stays so, start the API server again"
     )

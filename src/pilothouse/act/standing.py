@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pilothouse.act.fence import Fence, Leader
-from pilothouse.clients.keys import ACTING_KEY, JANITOR, REASON_KEY, SWITCH, SYSTEM
+from pilothouse.clients.keys import ACTING_KEY, FENCE, JANITOR, REASON_KEY, SWITCH, SYSTEM
 from pilothouse.clients.requests import Refusal, Requests
 from pilothouse.clients.store import Store
 from pilothouse.errors import BackendError
@@ -99,7 +99,7 @@ class LiveStanding:
     def objection(self, *, restoring: bool = False) -> str:
         if not self.leader.is_held:
             return f"we do not lead: {self.leader.sentence}"
-        why = self.switched_off() or self.fence.objection(self.leader)
+        why = self.switched_off() or self.fence.objection(self.leader, self.store.notes(FENCE))
         return why or ("" if restoring else self.heartbeat.objection())
 
     def switched_off(self) -> str:

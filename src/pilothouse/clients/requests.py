@@ -85,11 +85,17 @@ class Requests:
         author: str,
         audit_id: str,
         kind: str = MERGE,
-        dry_run: bool = False,
     ) -> dict[str, Any]:
         """A merge patch; ``uid`` and ``resourceVersion`` in its metadata are preconditions."""
+        return self._write("PATCH", path, body, author=author, audit_id=audit_id, kind=kind)
+
+    def try_patch(
+        self, path: str, body: Mapping[str, Any], *, author: str, audit_id: str
+    ) -> dict[str, Any]:
+        """What would become of a merge patch; the server judges it and stores nothing."""
+        more = {"dryRun": "All"}
         return self._write(
-            "PATCH", path, body, author=author, audit_id=audit_id, kind=kind, dry_run=dry_run
+            "PATCH", path, body, author=author, audit_id=audit_id, kind=MERGE, more=more
         )
 
     def delete(self, path: str, body: Mapping[str, Any], *, audit_id: str) -> dict[str, Any]:
@@ -112,13 +118,13 @@ class Requests:
         author: str,
         audit_id: str,
         kind: str,
-        dry_run: bool = False,
+        more: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         parameters = {"fieldManager": author, "timeout": f"{DEADLINE_SECONDS}s"}
         return self._ask(
             method,
             path,
-            parameters=parameters | ({"dryRun": "All"} if dry_run else {}),
+            parameters=parameters | dict(more or {}),
             content=msgspec.json.encode(body),
             headers={"Content-Type": kind, "Audit-ID": audit_id},
         )

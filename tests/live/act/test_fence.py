@@ -58,12 +58,11 @@ def mended(installed: Lab) -> Iterator[Lab]:
 def verdict(actuator: Requests, epoch: int, holder: str) -> str:
     """What becomes of a node's annotation that some leader signs; empty: it passes."""
     try:
-        actuator.patch(
+        actuator.try_patch(
             "/api/v1/nodes/worker-1",
             {"metadata": {"annotations": {"pilothouse.dev/frequency": "800 until 0"}}},
             author=f"pilothouse:{epoch}:{holder}:verdict",
             audit_id="verdict",
-            dry_run=True,
         )
     except Refusal as refusal:
         return str(refusal)
@@ -75,12 +74,12 @@ def test_fence_is_found_out_when_nobody_judges_by_it(
 ) -> None:
     epoch, holder = standing(mended)
     leads = Leader(epoch, holder)
-    eventually(lambda: Fence(actuator).objection(leads) == "", seconds=20)
+    eventually(lambda: Fence(actuator).objection(leads, {}) == "", seconds=20)
     for other in (Leader(epoch - 1, holder), Leader(epoch, "somebody")):
-        assert "another leader came after us" in Fence(actuator).objection(other)
+        assert "another leader came after us" in Fence(actuator).objection(other, {})
     mended.kubectl("delete", "validatingadmissionpolicybinding", "pilothouse-fence")
     let = f"let a write of epoch {epoch - 1} of {holder} pass"
-    eventually(lambda: let in Fence(actuator).objection(leads), seconds=20)
+    eventually(lambda: let in Fence(actuator).objection(leads, {}), seconds=20)
 
 
 def test_fence_moves_to_greater_epochs_only_and_to_whoever_signs(
@@ -94,7 +93,7 @@ def test_fence_moves_to_greater_epochs_only_and_to_whoever_signs(
         body = {"metadata": {"annotations": notes}}
         author = f"pilothouse:{signed}:fence"
         try:
-            actuator.patch(path, body, author=author, audit_id="moved", dry_run=True)
+            actuator.try_patch(path, body, author=author, audit_id="moved")
         except Refusal as refusal:
             return str(refusal)
         return ""
@@ -154,4 +153,4 @@ def test_switch_and_fence_are_followed_by_policies_that_were_deleted_and_made_ag
     finally:
         assert main(["resume", *cluster]) == 0
     eventually(lambda: verdict(actuator, epoch, holder) == "", seconds=5)
-    assert Fence(actuator).objection(Leader(epoch, holder)) == ""
+    assert Fence(actuator).objection(Leader(epoch, holder), {}) == ""
