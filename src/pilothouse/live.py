@@ -12,10 +12,12 @@ from pilothouse.act.tickets import Ticket
 from pilothouse.clients.events import EventWriter
 from pilothouse.clients.lease import Leadership
 from pilothouse.clients.store import Store
-from pilothouse.domain import Action, Receipt, Snapshot, Write
+from pilothouse.domain import Action, Receipt, Snapshot, Status, Write
 from pilothouse.errors import BackendError
 from pilothouse.guard import Charge
 from pilothouse.observe import Observer, ShadowCluster
+
+UNREAD = "nobody has looked yet what was done before us"
 
 
 class ActingCluster(ShadowCluster):
@@ -32,7 +34,7 @@ class ActingCluster(ShadowCluster):
         self._actuator: ClusterActuator | None = None
         self.last: Snapshot | None = None
         self._took_over = -1  # the epoch of the lease whose predecessors' tickets we have read
-        self._unread = "nobody has looked yet what was done before us"
+        self._unread = UNREAD  # why we have not, once nothing else stands in the way
 
     def equip(self, actuator: ClusterActuator) -> None:
         """Give it the actuator, which needs to read what this cluster last saw."""
@@ -51,12 +53,11 @@ class ActingCluster(ShadowCluster):
         """What other leaders did and is not over, once per time that we come to lead.
 
         First they are shut out, or one more ticket of theirs could come after we have read them.
-        Until both is done nothing begins.
+        Until both are done nothing begins, and nothing that had begun goes on.
         """
         if self._took_over == self.leadership.epoch or not self.leadership.is_held:
             return ()
-        if why := self.actuator.objection():
-            self._unread = why
+        if self.actuator.objection():
             return ()
         epoch = self.leadership.epoch  # only now: shutting them out may take a greater one
         try:
@@ -64,16 +65,27 @@ class ActingCluster(ShadowCluster):
         except BackendError as error:
             self._unread = f"what was done before us is not known: {error}"
             return ()
-        self._took_over = epoch
+        self._took_over, self._unread = epoch, UNREAD
         return [_adopted(ticket) for ticket in tickets]
 
     def begin(self, action: Action) -> str:
-        if self._took_over != self.leadership.epoch:
-            return self._unread
-        return self.actuator.begin(action)
+        return self._why_too_early() or self.actuator.begin(action)
 
     def execute(self, write: Write, agent: str) -> Receipt:
+        if why := self._why_too_early():
+            return Receipt(
+                intent=write.intent,
+                status=Status.SKIPPED,
+                detail=why,
+                at_seconds=self.clock_seconds,
+            )
         return self.actuator.execute(write, agent)
+
+    def _why_too_early(self) -> str:
+        """Why what others did is not known to us, as things stand now."""
+        if self._took_over == self.leadership.epoch:
+            return ""
+        return self.actuator.objection() or self._unread
 
     def find(self, intent: str) -> Receipt | None:
         return self.actuator.find(intent)

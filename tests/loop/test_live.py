@@ -6,6 +6,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+from pilothouse.domain import Receipt, Status, Write
 from pilothouse.errors import ClusterUnreachable
 from pilothouse.live import ActingCluster
 from pilothouse.testing.builders import an_action
@@ -30,11 +31,15 @@ class Actuator:
     def begin(self, action: object) -> str:
         return ""
 
+    def execute(self, write: Write, agent: str) -> Receipt:
+        return Receipt(intent=write.intent, status=Status.DONE, detail="", at_seconds=0)
+
 
 def a_cluster(epoch: int = 7) -> ActingCluster:
     leadership: Any = SimpleNamespace(epoch=epoch, is_held=True)
     nothing: Any = SimpleNamespace()
-    cluster = ActingCluster(nothing, nothing, None, leadership)
+    observer: Any = SimpleNamespace(clock_seconds=lambda: 30)
+    cluster = ActingCluster(nothing, observer, None, leadership)
     cluster.equip(Actuator())  # type: ignore[arg-type]
     return cluster
 
@@ -83,3 +88,33 @@ def test_tickets_are_read_once_for_each_time_that_we_lead() -> None:
     assert cluster.begin(an_action())
     cluster.handover()
     assert cluster.begin(an_action()) == ""
+
+
+def test_what_had_begun_under_an_older_epoch_is_not_carried_on() -> None:
+    cluster, write = a_cluster(), an_action().writes[0]
+    cast(Any, cluster.actuator).asked = 1
+    cluster.handover()
+    assert cluster.execute(write, "safety").status is Status.DONE
+    cluster.leadership.epoch = 8
+    receipt = cluster.execute(write, "safety")
+    assert (receipt.status, receipt.intent) == (Status.SKIPPED, write.intent)
+    assert "nobody has looked yet" in receipt.detail
+    cluster.handover()
+    assert cluster.execute(write, "safety").status is Status.DONE
+
+
+def test_reason_is_the_one_that_holds_now_and_no_older_one() -> None:
+    cluster = a_cluster()
+    actuator, leadership = cast(Any, cluster.actuator), cast(Any, cluster.leadership)
+    cluster.handover()
+    assert "no answer" in cluster.begin(an_action())
+    actuator.why = "switched off in the cluster"
+    assert cluster.begin(an_action()) == "switched off in the cluster"
+    actuator.why = ""
+    cluster.handover()
+    leadership.epoch = 8
+    assert "nobody has looked yet" in cluster.begin(an_action()), "that they were unread is over"
+    actuator.why = "we do not lead"
+    assert cluster.handover() == ()
+    actuator.why = ""
+    assert "we do not lead" not in cluster.begin(an_action())

@@ -128,8 +128,8 @@ def plants(intent: str, now: float) -> list[Plant]:
     notes = {"metadata": {"annotations": {"gate.pilothouse.dev/kube-system": "queue"}}}
     gate: Json = {"request": notes, "namespace": "pilothouse-system"}
 
-    def signed(epoch: int, holder: str) -> str:
-        address = f"/x?fieldManager=pilothouse%3A{epoch}%3A{holder}%3A{intent}"
+    def signed(epoch: int, holder: str, more: str = "") -> str:
+        address = f"/x?fieldManager=pilothouse%3A{epoch}%3A{holder}%3A{intent}{more}"
         return a_line(intent, "nodes", "node-0", now, address=address)
 
     fence = a_fence(now - 5, 7, "us")
@@ -163,6 +163,13 @@ def plants(intent: str, now: float) -> list[Plant]:
         Plant(words=f"I5 {intent}: efficiency was in", lines=(deed,), change=_in_shadow),
         Plant(words=f"I5 {intent}: signed by 6:us", lines=(fence, signed(6, "us"))),
         Plant(words=f"I5 {intent}: signed by 7:them", lines=(fence, signed(7, "them"))),
+        Plant(words=f"I5 {intent}: signed by nobody", lines=(fence, deed)),
+        # Words that look like options of the request, and are others' values.
+        Plant(words=f"I5 {intent}: signed by 6:us", lines=(fence, signed(6, "us", "dryRun=All"))),
+        Plant(
+            words=f"I5 {intent}: signed by 6:us",
+            lines=(fence, signed(6, "us", "&x=%26fieldManager=pilothouse:7:us:")),
+        ),
         Plant(words=f"I5 {intent}: decided while", lines=(deed,), change=_halted),
         Plant(words="I6", lines=(a_line(intent, "nodes", "node-0", now, verb="delete"),)),
         Plant(words=f"I6 {intent}: {SPACE}/cart had 1 of 2", lines=(*dip, eviction)),

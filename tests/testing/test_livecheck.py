@@ -69,6 +69,11 @@ def test_honest_record_has_no_violation(honest: Path, intent: str) -> None:
     assert found(honest, plain) == []
 
 
+def test_dry_run_is_no_deed(honest: Path) -> None:
+    tried = a_line("x.0.0", "nodes", "node-0", NOW, address="/x?fieldManager=y&dryRun=All")
+    assert found(honest, Plant(words="", lines=(tried,))) == []
+
+
 @pytest.mark.parametrize("number", range(len(plants("x.0.0", NOW))))
 def test_planted_violation_is_found(honest: Path, intent: str, tmp_path: Path, number: int) -> None:
     plant = plants(intent, NOW)[number]

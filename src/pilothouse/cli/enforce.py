@@ -76,12 +76,16 @@ class Acting:
         return cluster
 
     def wait_to_lead(self, say: Callable[[str], None]) -> None:
-        """Stand by until the lease is ours; whoever has it is named."""
+        """Stand by until the lease is ours, whoever has it is named; and shut out at once whoever
+        had it before."""
         from pilothouse.cli.live import stand_by
 
+        assert self.standing is not None, "the cluster is opened first"
         while not self.leadership.is_held:
             stand_by(self.leadership, say)
             time.sleep(0.1)
+        if why := self.standing.objection(restoring=True):  # which moves the fence, where it may
+            say(f"Not acting yet: {why}")
 
     def require_janitor(self) -> None:
         """No fresh heartbeat, no enforcing."""

@@ -15,6 +15,7 @@ import pytest
 from pilothouse.clients.keys import FENCE
 from pilothouse.domain import ActionKind, Mode, Proposal, Ruling
 from pilothouse.lab import Lab
+from pilothouse.testing.livecheck.audit import is_dry_run
 from tests.live.act.conftest import read
 from tests.live.act.helm import ACTUATOR, SPACE, audit
 from tests.live.act.pilot import Pilot, piloted, quick_settings
@@ -60,7 +61,7 @@ def writes(lab: Lab) -> list[str]:
         and e["verb"] not in ("get", "list", "watch")
         and e["objectRef"]["resource"] not in own
         and e["objectRef"].get("name") != FENCE
-        and "dryRun=All" not in e["requestURI"]  # with which a new leader tries out the fence
+        and not is_dry_run(e)  # with which a new leader tries out the fence
     ]
 
 

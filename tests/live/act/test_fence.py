@@ -14,6 +14,7 @@ import pytest
 from pilothouse.act.fence import Fence
 from pilothouse.cli import main
 from pilothouse.clients.access import from_kubeconfig
+from pilothouse.clients.keys import FENCE
 from pilothouse.clients.requests import Refusal, Requests
 from pilothouse.domain import ActionKind
 from pilothouse.lab import Lab
@@ -133,6 +134,36 @@ def test_leader_of_a_lease_that_was_deleted_counts_on_and_acts(
         for other in (before, (epoch, before[1])):
             assert "time is over" in verdict(actuator, *other)
         helm.turn_until(lambda: not helm.runner.loop.ledger.active)
+    finally:
+        helm.close()
+
+
+def test_fence_that_was_cleared_by_hand_is_moved_again_by_its_leader(
+    installed: Lab,
+    actuator: Requests,
+    actuator_kubeconfig: Path,
+    janitor: subprocess.Popen[bytes],
+    tmp_path: Path,
+    eventually: Callable[..., Any],
+) -> None:
+    helm = Helm(actuator_kubeconfig, tmp_path / "act.db")
+    leads = helm.acting.standing
+    assert leads is not None
+    try:
+        eventually(lambda: leads.objection(restoring=True) == "", seconds=20)
+        epoch, holder = standing(installed)
+        assert (epoch, holder) == (leads.epoch, leads.holder)
+        keys = ("pilothouse.dev/epoch-", "pilothouse.dev/holder-")
+        installed.kubectl("annotate", "serviceaccount", FENCE, "-n", "pilothouse-system", *keys)
+        # The control: as long as nobody asks, the leader is shut out.
+        eventually(lambda: "time is over" in verdict(actuator, epoch, holder), seconds=20)
+        eventually(
+            lambda: (
+                leads.objection(restoring=True) == "" and fence(installed) == f"{epoch}:{holder}"
+            ),
+            seconds=20,
+        )
+        eventually(lambda: verdict(actuator, epoch, holder) == "", seconds=5)
     finally:
         helm.close()
 

@@ -140,6 +140,36 @@ def test_writes_outside_the_allowed_fields_are_refused(
         installed.kubectl("delete", "namespace", "closed-env", "--wait=false")
 
 
+def test_odd_gate_of_somebody_else_keeps_nobody_from_removing_another(
+    installed: Lab, janitor_kubeconfig: Path
+) -> None:
+    account = ("serviceaccount", GATES, "-n", "pilothouse-system")
+    odd, other = "gate.pilothouse.dev/odd", "gate.pilothouse.dev/shop"
+    janitor = Requests(from_kubeconfig(janitor_kubeconfig))
+
+    def tried(key: str, word: str | None) -> str:
+        body = annotated(key, word)
+        try:
+            janitor.try_patch(
+                account_path(GATES), body, author="pilothouse-janitor:odd", audit_id="odd"
+            )
+        except Refusal as refusal:
+            return str(refusal)
+        return ""
+
+    installed.kubectl("annotate", "--overwrite", *account, f"{odd}=closed", f"{other}=queue")
+    try:
+        assert tried(other, None) == ""
+        assert tried(other, "reject") == ""
+        assert tried(odd, None) == ""
+        # The control: what is changed is still judged, here and beside it.
+        for key, word in ((odd, "open"), (other, "closed"), ("gate.pilothouse.dev/x", "closed")):
+            assert "never of the system" in tried(key, word), (key, word)
+    finally:
+        janitor.close()
+        installed.kubectl("annotate", *account, f"{odd}-", f"{other}-")
+
+
 def _is_refused(actuator: Requests, author: str, path: str, body: Any) -> bool:
     kind = STRATEGIC if path.endswith("/resize") else MERGE
     try:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qs, urlsplit
 
 Json = dict[str, Any]
 ACCOUNT = "system:serviceaccount:pilothouse-system:pilothouse-"
@@ -22,7 +22,7 @@ OUT_OF_SERVICE = ("pilothouse.dev/out-of-service", "pilothouse.dev/avoid", "pilo
 SWITCH, FENCE = "pilothouse-switch", "pilothouse-fence"
 ACTING = "pilothouse.dev/acting"
 EPOCH, HOLDER = "pilothouse.dev/epoch", "pilothouse.dev/holder"
-SIGNED = re.compile(r"[?&]fieldManager=pilothouse:(\d+:[^:&]+):")
+SIGNED = re.compile(r"pilothouse:(\d+:[^:]+):")
 HASH = "pod-template-hash"
 
 
@@ -141,13 +141,28 @@ def read_log(lines: Iterable[str]) -> tuple[list[Deed], Scene]:
     for event in sorted(events, key=lambda e: _unix(_ended(e))):
         place = event.get("objectRef") or {}
         user = event["user"]["username"]
-        if event["verb"] in READS or "dryRun=All" in event.get("requestURI", ""):
+        if event["verb"] in READS or is_dry_run(event):
             continue
         if user in (ACTUATOR, JANITOR) and not _is_own(place):
             deeds.append(_deed(event, user, place))
         if _code(event) < 300:
             _note(scene, event, place)
     return sorted(deeds, key=lambda d: d.at), scene
+
+
+def is_dry_run(event: Json) -> bool:
+    """Whether the server only judged it; other words of an address may look like the option."""
+    return _options(event).get("dryRun") == ["All"]
+
+
+def signer_of(event: Json) -> str:
+    """Epoch and name of the leader that signed a write; empty: none of ours did."""
+    signed = SIGNED.match(_options(event).get("fieldManager", [""])[0])
+    return signed[1] if signed else ""
+
+
+def _options(event: Json) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(event.get("requestURI", "")).query)
 
 
 def _is_own(place: Json) -> bool:
@@ -174,7 +189,6 @@ def _unix(moment: str) -> float:
 
 def _deed(event: Json, user: str, place: Json) -> Deed:
     parts = (place.get("resource", ""), place.get("subresource", ""))
-    signed = SIGNED.search(unquote(event.get("requestURI", "")))
     return Deed(
         user=user,
         verb=event["verb"],
@@ -184,7 +198,7 @@ def _deed(event: Json, user: str, place: Json) -> Deed:
         code=_code(event),
         intent=event["auditID"],
         at=_unix(event["requestReceivedTimestamp"]),
-        signer=signed[1] if signed else "",
+        signer=signer_of(event),
         request=event.get("requestObject") or {},
         response=event.get("responseObject") or {},
     )

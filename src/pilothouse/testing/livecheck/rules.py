@@ -167,11 +167,12 @@ def allowed(e: Evidence) -> Iterator[str]:
 
 
 def fenced(e: Evidence) -> Iterator[str]:
-    """I5: nothing passes that is signed by another leader than the fence's."""
+    """I5: nothing passes that is signed by nobody, or by another leader than the fence's."""
     for deed in e.ours:
         stands, stood = e.scene.fence(deed.at), e.scene.fence(deed.at - FLIP_SECONDS)
-        if stood and deed.signer and deed.signer not in (stands, stood):
-            yield f"I5 {deed.intent}: signed by {deed.signer}, the fence was at {stands}"
+        if stood and deed.signer not in (stands, stood):
+            signer = deed.signer or "nobody"
+            yield f"I5 {deed.intent}: signed by {signer}, the fence was at {stands}"
 
 
 def evicted_only(e: Evidence) -> Iterator[str]:
