@@ -267,6 +267,20 @@ def test_proof_that_fails_when_it_is_made_again_counts_no_more() -> None:
     assert "let a write of epoch 6 of us pass" in fence.objection(leader, server.notes)
 
 
+def test_proof_that_was_broken_off_is_none() -> None:
+    class Halfway(Server):
+        def try_patch(self, path: str, body: Any, **more: Any) -> dict[str, Any]:
+            raise KeyboardInterrupt
+
+    server, leader = Halfway(), Leader()
+    fence = server.fence()
+    for again in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            fence.objection(leader, server.notes)
+        assert server.stands == "7", "moved, and not tried"
+        server.now += AGAIN_SECONDS * again
+
+
 def test_leader_that_was_replaced_does_not_move_the_fence_back() -> None:
     server, leader = Server(stands="6"), Leader()
     fence = server.fence()
@@ -320,6 +334,10 @@ def test_standing_is_asked_by_the_fence_as_it_is_watched() -> None:
     server.stands = ""
     assert standing.objection(restoring=True) == ""
     assert server.stands == "7", "what was cleared is set again"
+    asked = len(server.asked)
+    server.now += AGAIN_SECONDS
+    assert standing.objection(restoring=True) == ""
+    assert len(server.asked) == asked, "and nothing is in doubt any more"
 
 
 def test_fence_is_left_alone_while_switched_off() -> None:

@@ -64,7 +64,6 @@ class Fence:
     requests: Requests
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    _proven: int | None = None
     _tried: int | None = None
     _asked: float = float("-inf")
     _problem: str = ""
@@ -74,16 +73,15 @@ class Fence:
 
         ``seen`` are the fence's annotations as they were last watched.
         """
+        in_doubt = bool(self._problem) or not _is_at(leader, seen)
         is_due = self.clock() - self._asked >= AGAIN_SECONDS  # by then a watch has seen our move
-        if leader.epoch == self._proven and (not is_due or _is_at(leader, seen)):
-            return ""
-        if leader.epoch != self._tried or is_due:
+        if leader.epoch != self._tried or (in_doubt and is_due):
             self._problem = self._prove(leader)
             self._asked = self.clock()
         return self._problem
 
     def _prove(self, leader: Leader) -> str:
-        self._tried, self._proven = leader.epoch, None
+        self._tried, self._problem = leader.epoch, "the fence was not tried to the end"
         try:
             thing = self.requests.get(account_path(FENCE))
             if why := self._fall_in(leader, thing):
@@ -98,12 +96,9 @@ class Fence:
                     f"{SYSTEM}, clear the fence with: {CLEAR}, and start the loops again"
                 )
             self._move(epoch, leader.identity, thing["metadata"]["resourceVersion"])
-            why = self._try_out(epoch, leader.identity)
+            return self._try_out(epoch, leader.identity)
         except BackendError as error:
             return f"the fence could not be moved to our epoch {leader.epoch}: {error}"
-        if not why:
-            self._proven = epoch
-        return why
 
     def _fall_in(self, leader: Leader, thing: Json) -> str:
         """Have an epoch to which the fence can be moved, by way of the Lease where need be."""
