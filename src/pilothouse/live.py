@@ -83,9 +83,8 @@ class ActingCluster(ShadowCluster):
 
     def _why_too_early(self) -> str:
         """Why what others did is not known to us, as things stand now."""
-        if self._took_over == self.leadership.epoch:
-            return ""
-        return self.actuator.objection() or self._unread
+        why = self.actuator.objection()  # asked first: it may take a greater epoch to be none
+        return "" if self._took_over == self.leadership.epoch else why or self._unread
 
     def find(self, intent: str) -> Receipt | None:
         return self.actuator.find(intent)

@@ -103,6 +103,22 @@ def test_what_had_begun_under_an_older_epoch_is_not_carried_on() -> None:
     assert cluster.execute(write, "safety").status is Status.DONE
 
 
+def test_epoch_that_grows_right_before_a_write_keeps_that_back() -> None:
+    cluster, write = a_cluster(), an_action().writes[0]
+    actuator, leadership = cast(Any, cluster.actuator), cast(Any, cluster.leadership)
+    actuator.asked = 1
+    cluster.handover()
+
+    def shut_out() -> str:
+        leadership.epoch = 12
+        return ""
+
+    actuator.objection = shut_out
+    assert cluster.execute(write, "safety").status is Status.SKIPPED
+    cluster.handover()
+    assert cluster.execute(write, "safety").status is Status.DONE
+
+
 def test_reason_is_the_one_that_holds_now_and_no_older_one() -> None:
     cluster = a_cluster()
     actuator, leadership = cast(Any, cluster.actuator), cast(Any, cluster.leadership)
