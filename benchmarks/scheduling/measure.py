@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import http
+import http.client
 import json
 import os
 import re
@@ -11,7 +13,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from pilothouse.errors import LabFailed
 from pilothouse.lab import Lab, process
 
 NAMESPACE = "scheduling"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -39,7 +42,8 @@ def run(lab: Lab, arm: str, *, pods: int, percentage: int) -> dict[str, Any]:
         lab.start(scheduler(site_of(lab), arm, percentage=percentage))
         entry = lab.component("kube-scheduler")
         try:
-            found = _measure(lab, entry.pid, pods)
+            with closing(_Server(lab)) as server:
+                found = _measure(server, entry.pid, pods)
             assert process.is_alive(entry.pid, entry.ticks), "the scheduler died"
         finally:
             lab.kill("kube-scheduler")
@@ -88,20 +92,18 @@ def _names(count: int) -> list[str]:
 
 def _deleted(lab: Lab) -> bool:
     """One DELETE on the collection; a slow server may need several."""
-    path = f"/api/v1/namespaces/{NAMESPACE}/pods"
     with suppress(LabFailed):
-        lab.kubectl("delete", "--raw", f"{path}?gracePeriodSeconds=0")
-    left = json.loads(lab.kubectl("get", "--raw", f"{path}?limit=1&resourceVersion="))
+        lab.kubectl("delete", "--raw", f"{PODS}?gracePeriodSeconds=0")
+    left = json.loads(lab.kubectl("get", "--raw", f"{PODS}?limit=1&resourceVersion="))
     return not left["items"]
 
 
-def _measure(lab: Lab, pid: int, pods: int) -> dict[str, Any]:
+def _measure(server: _Server, pid: int, pods: int) -> dict[str, Any]:
     """From the first scheduled pod to the last.
 
     The scheduler's own counters are read at both ends only: answering costs it milliseconds, which
     would be counted as scheduling. In between the API server says whether a pod still waits.
     """
-    server = _Server(lab)
     while (before := _placed(server.metrics())) == 0:
         time.sleep(0.05)
     began, cpu_before = time.monotonic(), _cpu_seconds(pid)
@@ -133,29 +135,43 @@ class _Server:
         assert planned is not None
         context = ssl.create_default_context(cafile=str(lab.layout.pki / "ca.crt"))
         context.load_cert_chain(lab.layout.pki / "admin.crt", lab.layout.pki / "admin.key")
-        self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        api = str(urllib.parse.urlsplit(lab.status()["api"]).netloc)
+        # Kept open: a handshake for every look costs the server more than its answer does.
+        self._api = http.client.HTTPSConnection(api, timeout=30, context=context)
+        self._scheduler = http.client.HTTPSConnection(
+            "127.0.0.1", planned.ports["kube-scheduler"], timeout=30, context=context
         )
-        self._pods = f"{lab.status()['api']}/api/v1/namespaces/{NAMESPACE}/pods"
-        self._metrics = f"https://127.0.0.1:{planned.ports['kube-scheduler']}/metrics"
 
-    def _get(self, url: str) -> str:
-        with self._opener.open(url, timeout=30) as answer:
-            return str(answer.read().decode())
+    def close(self) -> None:
+        self._api.close()
+        self._scheduler.close()
+
+    @staticmethod
+    def _get(connection: http.client.HTTPSConnection, path: str) -> str:
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        except OSError:
+            connection.close()
+            raise
+        if answer.status != http.HTTPStatus.OK:
+            raise OSError(f"GET {path}: {answer.status} {answer.reason}")
+        return text
 
     def has_node(self, pod: str) -> bool:
-        return bool(json.loads(self._get(f"{self._pods}/{pod}"))["spec"].get("nodeName"))
+        return bool(json.loads(self._get(self._api, f"{PODS}/{pod}"))["spec"].get("nodeName"))
 
     def has_waiting(self) -> bool:
         query = urllib.parse.urlencode({"fieldSelector": "spec.nodeName=", "limit": 1})
-        return bool(json.loads(self._get(f"{self._pods}?{query}"))["items"])
+        return bool(json.loads(self._get(self._api, f"{PODS}?{query}"))["items"])
 
     def metrics(self) -> str:
         """The scheduler's metrics; not there in the first second."""
         deadline = time.monotonic() + 120
         while True:
             try:
-                return self._get(self._metrics)
+                return self._get(self._scheduler, "/metrics")
             except OSError:
                 if time.monotonic() > deadline:
                     raise
