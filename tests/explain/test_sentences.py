@@ -92,6 +92,21 @@ def test_unanswered_and_refused_writes_are_told():
     assert "refused: ready 2, min 2" in text(Account(decision=decision, receipts=refused))
 
 
+def test_resize_that_is_done_and_not_in_force_is_told_with_its_reason():
+    decision = the_decision()
+    first, *others = [w.intent for w in decision.actions[0].writes]
+    detail = "cpu_limit 100 to 200, not in force: infeasible: Node didn't have enough capacity"
+    answers = [a_receipt(first, detail=detail), *map(a_receipt, others)]
+    told = text(Account(decision=decision, receipts=answers))
+    count = 1 + len(others)
+    assert (
+        f"{count} of {count} writes done "
+        "(not in force: infeasible: Node didn't have enough capacity)" in told
+    )
+    taken = [a_receipt(first, detail="cpu_limit 100 to 200, done by the kubelet")]
+    assert "not in force" not in text(Account(decision=decision, receipts=taken))
+
+
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
     path = tmp_path / "a.db"

@@ -108,7 +108,21 @@ def test_receipts_stand_with_their_action():
     receipt = view.actions[0].receipts[0]
     assert receipt.status == "done"
     assert receipt.write == "taint node-0: 0 → 1"
+    assert receipt.reservation == ""
     assert view.kind == "act"
+
+
+def test_receipt_of_a_resize_that_is_not_in_force_comes_first_and_says_why():
+    action = an_action("d0")
+    second = dataclasses.replace(action.writes[0], intent="d0.0.1")
+    action = dataclasses.replace(action, writes=(action.writes[0], second))
+    answers = [
+        a_receipt("d0.0.0", detail="cpu_limit 200 to 100, done by the kubelet"),
+        a_receipt("d0.0.1", detail="cpu_limit 200 to 100, not in force: deferred: no room"),
+    ]
+    view = decision_view(a_decision(actions=(action,), headline=0), answers)
+    told = [(r.intent, r.reservation) for r in view.actions[0].receipts]
+    assert told == [("d0.0.1", "deferred: no room"), ("d0.0.0", "")]
 
 
 def test_steps_age_when_they_have_nothing_to_do():

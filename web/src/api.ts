@@ -447,6 +447,8 @@ export interface ReceiptView {
   readonly detail: string;
   /** Id of the write: decision, action, number. */
   readonly intent: string;
+  /** Why it is done and has no effect yet; empty otherwise. */
+  readonly reservation: string;
   /** done, refused, failed or skipped. */
   readonly status: string;
   /** The write in words. */

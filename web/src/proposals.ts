@@ -103,7 +103,10 @@ export function answerOf(action: ActionView): { readonly text: string; readonly 
     return { text: `${failed.length} of ${action.writes} ${first.status}${detail}`, tone: "bad" };
   }
   if (action.receipts.length === 0) return { text: "no answer yet", tone: "warn" };
-  return { text: action.writes === 1 ? "1 write done" : `${action.writes} writes done`, tone: "good" };
+  const held = action.receipts.find((receipt) => receipt.reservation !== "");
+  const done = action.writes === 1 ? "1 write done" : `${action.writes} writes done`;
+  if (held !== undefined) return { text: `${done}, not in force: ${held.reservation}`, tone: "warn" };
+  return { text: done, tone: "good" };
 }
 
 /** What an action came to, in one line. */

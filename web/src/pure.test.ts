@@ -140,13 +140,19 @@ describe("proposals", () => {
 });
 
 describe("actions", () => {
-  const receipt = { intent: "d1.0.0", write: "taint worker-2: 0 → 1", status: "done", detail: "", at_seconds: 1 };
+  const receipt = { intent: "d1.0.0", write: "taint worker-2: 0 → 1", status: "done", detail: "", reservation: "", at_seconds: 1 };
 
   it("say how the backend answered", () => {
     expect(answerOf(anAction()).text).toBe("no answer yet");
     expect(answerOf(anAction({ receipts: [receipt] })).text).toBe("2 writes done");
     const refused = { ...receipt, status: "refused", detail: "disruption budget" };
     expect(answerOf(anAction({ receipts: [refused, receipt] })).text).toBe("1 of 2 refused: disruption budget");
+  });
+
+  it("say in words that a resize is done and not in force", () => {
+    const deferred = { ...receipt, reservation: "deferred: node has no room" };
+    const answer = answerOf(anAction({ receipts: [receipt, deferred] }));
+    expect(answer).toEqual({ text: "2 writes done, not in force: deferred: node has no room", tone: "warn" });
   });
 
   it("say when their effect is not known yet", () => {

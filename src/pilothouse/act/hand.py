@@ -27,12 +27,13 @@ from pilothouse.act.ownership import foreign_owner, managers, our_intent
 from pilothouse.act.tickets import Step
 from pilothouse.clients.keys import AVOID_KEY, TAINT_KEY
 from pilothouse.clients.requests import DEADLINE_SECONDS, MERGE, STRATEGIC, Refusal, Requests
-from pilothouse.domain import Status, Verb
+from pilothouse.domain import NOT_IN_FORCE, Status, Verb
 from pilothouse.errors import ClusterUnreachable
 
 ATTEMPTS = 5  # against somebody who keeps changing the same object
 RESIZE_SECONDS = 3.0  # how long a receipt waits for the kubelet's word about a resize
 LOOK_SECONDS = 0.25
+TAKEN, UNDER_WAY = "done by the kubelet", "in progress"  # what a resize may come to, beside reasons
 TAINTS = {Verb.TAINT: TAINT_KEY, Verb.AVOID: AVOID_KEY}
 RESOURCES = {Verb.CPU_LIMIT: "cpu", Verb.MEMORY_REQUEST: "memory"}
 
@@ -173,8 +174,10 @@ class Hand:
                 word = resize_state(self._requests.get(step.path))
             except (Refusal, ClusterUnreachable):
                 return ", accepted by the API server"
-            if word != "in progress" or time.monotonic() > deadline:
+            if word == TAKEN:
                 return f", {word}"
+            if word != UNDER_WAY or time.monotonic() > deadline:
+                return f"{NOT_IN_FORCE}{word}"
             self._sleep(LOOK_SECONDS)
 
     def _evict(self, step: Step, thing: Json, signature: Signature) -> Answer:
@@ -227,14 +230,14 @@ def resize_state(pod: Json) -> str:
     for condition in status.get("conditions") or []:
         if condition.get("type") == "PodResizePending" and condition.get("status") == "True":
             reason = str(condition.get("reason", "Deferred")).lower()
-            return f"{reason}: {condition.get('message', '')}".strip()
+            return f"{reason}: {condition.get('message', '')}".rstrip(": ")
         if condition.get("type") == "PodResizeInProgress" and condition.get("status") == "True":
-            return "in progress"
+            return UNDER_WAY
     wanted = {c["name"]: c.get("resources") or {} for c in pod["spec"].get("containers") or []}
     for one in status.get("containerStatuses") or []:
         if (one.get("resources") or {}) != wanted.get(one["name"], {}):
-            return "in progress"
-    return "done by the kubelet"
+            return UNDER_WAY
+    return TAKEN
 
 
 def set_by(thing: Json, step: Step) -> str:

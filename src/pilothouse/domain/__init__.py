@@ -15,7 +15,7 @@ from pilothouse.domain.forecast import (
     horizon_column,
 )
 from pilothouse.domain.observed import Cause, Claim, Reaction, Reading, Scaler, Trouble
-from pilothouse.domain.outcome import Receipt, Result, Reward, Status, Toll
+from pilothouse.domain.outcome import NOT_IN_FORCE, Receipt, Result, Reward, Status, Toll
 from pilothouse.domain.proposal import (
     ADMISSION_KINDS,
     EFFICIENCY_KINDS,
@@ -48,6 +48,7 @@ __all__ = [
     "ADMISSION_KINDS",
     "EFFICIENCY_KINDS",
     "HORIZONS_SECONDS",
+    "NOT_IN_FORCE",
     "SAFETY_KINDS",
     "Abstention",
     "Action",

@@ -16,6 +16,10 @@ class Status(StrEnum):
     SKIPPED = "skipped"  # not sent: halted, expired, or looked for after a crash and not found
 
 
+# Between what was written and why it has no effect yet, in the detail of a write that is done.
+NOT_IN_FORCE = ", not in force: "
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
     """The backend's answer to one intent. One intent has at most one receipt that is done."""
@@ -24,6 +28,11 @@ class Receipt:
     status: Status
     detail: str
     at_seconds: int  # cluster clock
+
+    @property
+    def reservation(self) -> str:
+        """Why a write that is done has no effect yet: a resize that its node puts off."""
+        return self.detail.partition(NOT_IN_FORCE)[2] if self.status is Status.DONE else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

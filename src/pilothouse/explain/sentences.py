@@ -131,6 +131,7 @@ def _receipts(decision: Decision, receipts: Sequence[Receipt]) -> list[str]:
             f"{action.kind} {action.target.short}: {done} of {len(action.writes)} writes done"
         )
         others = sorted({f"{r.status}: {r.detail}" for r in found if r.status is not Status.DONE})
+        others += sorted({f"not in force: {r.reservation}" for r in found if r.reservation})
         missing = len(action.writes) - len(found)
         if missing:
             others.append(f"{missing} without an answer yet")

@@ -91,6 +91,7 @@ class ReceiptView(Shape, frozen=True, kw_only=True):
     write: Annotated[str, _says("The write in words.")]
     status: Annotated[str, _says("done, refused, failed or skipped.")]
     detail: Annotated[str, _says("What the backend said.")]
+    reservation: Annotated[str, _says("Why it is done and has no effect yet; empty otherwise.")]
     at_seconds: Annotated[int, _says("Cluster clock of the answer.")]
 
 

@@ -335,7 +335,7 @@ def _winner(decision: Decision, verdict: Verdict) -> WinnerView | None:
 def _action(action: Action, answers: Mapping[str, Receipt]) -> ActionView:
     answered = [(w, answers[w.intent]) for w in action.writes if w.intent in answers]
     # What did not work is worth more of the limited room than what did.
-    answered.sort(key=lambda pair: pair[1].status is Status.DONE)
+    answered.sort(key=lambda pair: (pair[1].status is Status.DONE, not pair[1].reservation))
     return ActionView(
         id=action.id,
         proposal=action.proposal,
@@ -356,6 +356,7 @@ def _receipt(write: Write, receipt: Receipt) -> ReceiptView:
         write=f"{write.verb} {target_name(write.target)}: {write.original} → {write.value}",
         status=receipt.status.value,
         detail=clip(receipt.detail),
+        reservation=clip(receipt.reservation),
         at_seconds=receipt.at_seconds,
     )
 

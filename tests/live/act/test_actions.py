@@ -15,9 +15,12 @@ from typing import Any
 
 import pytest
 
+from pilothouse.act.fields import Mark
+from pilothouse.act.hand import Hand, Signature
+from pilothouse.act.tickets import Step
 from pilothouse.clients.access import from_kubeconfig
 from pilothouse.clients.requests import Refusal, Requests
-from pilothouse.domain import Action, ActionKind, Status
+from pilothouse.domain import NOT_IN_FORCE, Action, ActionKind, Status, Verb
 from pilothouse.errors import LabFailed
 from pilothouse.journal import Cycle, JournalReader
 from pilothouse.lab import Lab
@@ -162,6 +165,35 @@ def test_balloon_lowers_memory_but_never_below_the_floor(
         lambda: limit_of(pods_of(installed, "roomy")[0], "memory") == "256Mi", seconds=40
     )
     assert pods_of(installed, "roomy")[0]["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+def test_resize_beyond_what_the_node_has_is_told_as_infeasible(
+    installed: Lab, harbor: Make
+) -> None:
+    """Through the hand that every write goes through; no agent would ask for as much."""
+    (pod,) = harbor("greedy")
+    step = Step(
+        verb=Verb.MEMORY_REQUEST,
+        kind="Pod",
+        namespace=SPACE,
+        name=pod["metadata"]["name"],
+        uid=pod["metadata"]["uid"],
+        value=1 << 20,  # MiB: a node with as much is in no lab
+        original=32,
+    )
+    signature = Signature(
+        author="greedy", audit_id="greedy.0.0", mark=Mark(action="greedy.0", expires_unix=0)
+    )
+    person = Requests(from_kubeconfig(installed.layout.kubeconfig))
+    try:
+        answer = Hand(person).carry_out(
+            step, signature, may_touch=lambda _: "", is_ours=lambda _thing, _step: ""
+        )
+    finally:
+        person.close()
+    assert answer.status is Status.DONE, answer
+    assert f"{NOT_IN_FORCE}infeasible: " in answer.detail
+    assert "memory" in answer.detail
 
 
 @contextmanager
