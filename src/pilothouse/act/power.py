@@ -7,11 +7,12 @@ it answers by its exit status or its HTTP status, within a minute.
 
 from __future__ import annotations
 
+import http.client
 import shlex
 import subprocess
 import urllib.error
 import urllib.request
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -45,7 +46,12 @@ class CommandHook:
         words = [*self._words, "wake" if awake else "sleep", node]
         try:
             ended = subprocess.run(
-                words, capture_output=True, text=True, timeout=HOOK_SECONDS, check=False
+                words,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=HOOK_SECONDS,
+                check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise HookError(f"the power hook {self._words[0]} did not run: {error}") from error
@@ -53,6 +59,13 @@ class CommandHook:
             said = (ended.stderr or ended.stdout).strip()[-200:] or "nothing"
             raise HookError(f"the power hook ended with {ended.returncode} and said: {said}")
         return f"power hook: {ended.stdout.strip()[:200] or 'done'}"
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirected POST would come as a GET without its words, and a login page answers 200."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
 
 
 class WebHook:
@@ -67,11 +80,11 @@ class WebHook:
         request = urllib.request.Request(
             self._address, data=body, headers={"Content-Type": "application/json"}, method="POST"
         )
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
         try:
             with opener.open(request, timeout=HOOK_SECONDS) as answer:
                 return f"power hook: {answer.status}"
-        except (urllib.error.URLError, OSError) as error:
+        except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
             raise HookError(f"the power hook {self._address} did not agree: {error}") from error
 
 
