@@ -54,6 +54,28 @@ def what_is_too_much(found: list[dict[str, Any]]) -> list[str]:
     return bad
 
 
+def scorer_role() -> dict[str, Any]:
+    """The scorer's role in the chart; nothing in it depends on a value."""
+    text = (CHART / "templates" / "placement.yaml").read_text()
+    (role,) = [part for part in text.split("\n---\n") if "\nkind: ClusterRole\n" in f"\n{part}"]
+    return dict(yaml.safe_load(role))
+
+
+def test_scorer_has_the_rights_of_its_checked_in_file_and_writes_nothing() -> None:
+    role = scorer_role()
+    assert what_is_too_much([role]) == []
+    rows = {
+        f"{resource}{'.' + group if group else ''} [] [] [{' '.join(rule['verbs'])}]"
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    listed = (MANIFESTS / "scorer-can-i.txt").read_text().splitlines()
+    # What every account has: the addresses of the API itself, and to ask about oneself.
+    assert {row for row in listed if not row.startswith(("[/", "self"))} == rows
+    assert not any(verb in row for row in rows for verb in ("create", "update", "patch", "delete"))
+
+
 def test_roles_read_and_write_only_events_and_the_lease() -> None:
     assert of_kind("ClusterRole"), "nothing was looked at"
     assert what_is_too_much(documents()) == []

@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.render import CHART, REST, ROLES, manifests, render
+from deploy.render import CHART, REST, ROLES, WHO, manifests, render
 from pilothouse.errors import LabFailed
 from pilothouse.lab import Lab
 from pilothouse.lab.build import obtain
 from pilothouse.lab.layout import API_ADDRESS, API_PORT
 from pilothouse.lab.part import HELM
+from pilothouse.scorer.watch import Watching
+from tests.live.witness import audit, by
 
 SYSTEM = "pilothouse-system"
 
@@ -154,6 +156,47 @@ def test_service_account_runs_the_loop_as_its_pod_would(
     lines = [json.loads(line) for line in said.read().splitlines() if line.startswith("{")]
     said.close()
     assert sum("decision" in line for line in lines) == 4
+
+
+def test_scorer_may_read_nodes_and_pods_and_uses_every_verb_of_it(
+    lab: Lab, helm: str, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    name = "pilothouse-scorer"
+    account = f"system:serviceaccount:{SYSTEM}:{name}"
+    rendered = yaml.safe_load_all(render(helm, "placement.enabled=true"))
+    found = [d for d in rendered if d and d["kind"] in WHO and d["metadata"]["name"] == name]
+    assert {d["kind"] for d in found} == {"ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
+    lab.apply(ROLES.read_text())  # the namespace
+    lab.apply("\n---\n".join(map(json.dumps, found)))
+    try:
+        words = ("auth", "can-i", "--list", f"--as={account}", "--no-headers", "-n", SYSTEM)
+        rows = sorted(" ".join(line.split()) for line in lab.kubectl(*words).splitlines())
+        assert rows == ROLES.with_name("scorer-can-i.txt").read_text().splitlines()
+        document = json.loads(lab.layout.kubeconfig.read_text())
+        token = lab.kubectl("create", "token", name, "-n", SYSTEM).strip()
+        document["users"][0]["user"] = {"token": token}
+        (tmp_path / "kubeconfig").write_text(json.dumps(document))
+        watching = Watching(tmp_path / "kubeconfig")
+        watching.open()
+        try:
+            granted = {(what, verb) for what in ("nodes", "pods") for verb in ("list", "watch")}
+            eventually(lambda: granted <= _used(lab, account), seconds=30)
+            assert "worker-1" in {machine.name for machine in watching.machines()}
+        finally:
+            watching.close()
+        assert _used(lab, account) == granted
+    finally:
+        lab.kubectl("delete", "clusterrole,clusterrolebinding", name)
+        lab.kubectl("delete", "serviceaccount", name, "-n", SYSTEM)
+
+
+def _used(lab: Lab, account: str) -> set[tuple[str, str]]:
+    """What the API server let an account do."""
+    return {
+        (event["objectRef"]["resource"], event["verb"])
+        for event in by(audit(lab), account)
+        if "objectRef" in event and event.get("responseStatus", {}).get("code", 500) < 300
+    }
 
 
 def _moved(word: str, places: dict[str, str]) -> str:
