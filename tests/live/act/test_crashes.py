@@ -21,17 +21,11 @@ import pytest
 from pilothouse.journal.resume import read_resume
 from pilothouse.lab import Lab
 from pilothouse.testing.livecheck.books import read_books
-from tests.live.act.loops import LoopProcess, residue, run_checker
+from tests.live.act.loops import LoopProcess, give_up_lease, residue, run_checker
 from tests.testing.forgery import damaged, forged, names, plants, scenery
 
 KILLS = int(os.environ.get("PILOTHOUSE_KILLS", "4"))
 PLACES = ("durable", "ticket", "write", "")  # the last: wherever it is a moment after deciding
-
-
-def give_up_lease(lab: Lab) -> None:
-    """What the dead loop's lease comes to after 15 s; waiting for that tests nothing here."""
-    words = ("lease", "pilothouse", "-n", "pilothouse-system", "--type=merge")
-    lab.kubectl("patch", *words, "-p", json.dumps({"spec": {"holderIdentity": ""}}))
 
 
 def kill_in_the_middle(loop: LoopProcess, place: str) -> None:

@@ -28,7 +28,7 @@ from pilothouse.lab import Lab
 from pilothouse.testing.livecheck.audit import is_dry_run, signer_of
 from tests.live.act.conftest import read
 from tests.live.act.helm import ACTUATOR, SPACE, Helm, a_stateful_set, audit, place_of
-from tests.live.act.loops import LoopProcess, when
+from tests.live.act.loops import LoopProcess, give_up_lease, residue, run_checker, when
 from tests.live.act.test_actions import a_budget
 
 TAKEOVERS = int(os.environ.get("PILOTHOUSE_TAKEOVERS", "1"))
@@ -60,14 +60,13 @@ def test_leader_that_slept_writes_nothing_after_the_takeover(
     actuator_kubeconfig: Path,
     janitor: subprocess.Popen[bytes],
     tmp_path: Path,
+    eventually: Callable[..., Any],
     measured: Callable[..., None],
 ) -> None:
+    eventually(lambda: not residue(installed), seconds=120)  # or the janitor's work is not ours
     harbor("crew", replicas=2, limits={"cpu": "200m", "memory": "64Mi"})
-    since = time()
-    loops = [
-        LoopProcess(actuator_kubeconfig, tmp_path / f"{name}.db", "busy", "crew")
-        for name in ("one", "two")
-    ]
+    since, journals = time(), [tmp_path / "one.db", tmp_path / "two.db"]
+    loops = [LoopProcess(actuator_kubeconfig, path, "busy", "crew") for path in journals]
     try:
         for _ in range(TAKEOVERS):
             leader = _leader(installed, loops)
@@ -84,9 +83,26 @@ def test_leader_that_slept_writes_nothing_after_the_takeover(
         for loop in loops:
             loop.end()
     order = epochs(installed, since)
-    measured(takeovers=TAKEOVERS, writes=len(order), epochs=len(set(order)))
     assert len(set(order)) >= 1 + TAKEOVERS, "nobody took over, so nothing was tested"
     assert order == sorted(order), "an older leader wrote after a newer one"
+    for path in journals:
+        _settle(installed, actuator_kubeconfig, path)
+    eventually(lambda: not residue(installed), seconds=120)
+    checked = run_checker(installed, journals, tmp_path, since)
+    said = checked.stderr.strip()
+    measured(takeovers=TAKEOVERS, writes=len(order), epochs=len(set(order)), checker=said)
+    assert checked.returncode == 0, checked.stdout
+    assert "(0 done)" not in said
+
+
+def _settle(lab: Lab, kubeconfig: Path, journal: Path) -> None:
+    """Both were killed at the end: let each journal's open intents have their answers."""
+    give_up_lease(lab)
+    loop = LoopProcess(kubeconfig, journal, "watch")
+    try:
+        loop.wait_for(lambda line: "turn" in line, seconds=120)
+    finally:
+        loop.end()
 
 
 def _is_done(line: dict[str, Any]) -> bool:
