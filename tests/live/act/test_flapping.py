@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -149,7 +149,6 @@ def reversals(done: list[Done]) -> dict[str, list[int]]:
 
 def assert_calm(run: Run, name: str) -> None:
     counts = run.by_window(name)
-    print(f"actions on {name} in windows of {WINDOW} s: {counts} (measured)")
     assert counts[0] >= 1
     assert counts[-1] < counts[0], counts
     assert sum(counts[1:]) <= counts[0], counts
@@ -158,11 +157,17 @@ def assert_calm(run: Run, name: str) -> None:
         assert all(gap >= DWELL for gap in gaps), (field, gaps)
 
 
-def test_flapping_load_is_answered_and_then_left_alone(run: Run) -> None:
+def test_flapping_load_is_answered_and_then_left_alone(
+    run: Run, measured: Callable[..., None]
+) -> None:
+    measured(window_seconds=WINDOW, actions_on_flapping_load=run.by_window("flapper"))
     assert_calm(run, "flapper")
 
 
-def test_rival_that_undoes_our_actions_is_not_fought(run: Run) -> None:
+def test_rival_that_undoes_our_actions_is_not_fought(
+    run: Run, measured: Callable[..., None]
+) -> None:
+    measured(actions_against_the_rival=run.by_window("wanted"), undone_by_the_rival=run.undone)
     assert run.undone >= 1, "the rival undid nothing, so nothing was tested"
     assert_calm(run, "wanted")
     assert "reversals" in run.rules, sorted(run.rules)

@@ -130,16 +130,17 @@ def ours(lab: Lab) -> list[str]:
 
 @pytest.mark.timeout(600)
 def test_uninstalling_in_the_middle_of_an_action_leaves_nothing_behind_and_can_be_undone(
-    bare: Lab, chart: Make, tmp_path: Path, eventually: Make
+    bare: Lab, chart: Make, tmp_path: Path, eventually: Make, measured: Make
 ) -> None:
     for _ in range(2):
-        act_and_uninstall(bare, chart, tmp_path, eventually)
+        took = act_and_uninstall(bare, chart, tmp_path, eventually)
+        measured(uninstalled_seconds=round(took, 1))
         bare.kubectl("delete", "deployment", "leaky", "-n", SPACE, "--wait=true")
         eventually(lambda: not pods_of(bare, "leaky"))
 
 
-def act_and_uninstall(lab: Lab, chart: Make, tmp_path: Path, eventually: Make) -> None:
-    """From install to uninstall, with an action of the loop in between."""
+def act_and_uninstall(lab: Lab, chart: Make, tmp_path: Path, eventually: Make) -> float:
+    """From install to uninstall, with an action of the loop in between; the seconds it took."""
     chart("install", "pilothouse", str(CHART), "--create-namespace", "-f",
           str(values(tmp_path / "values.yaml")), "--wait", "--timeout", "4m")  # fmt: skip
     assert ours(lab)  # the control: the list that must be empty afterwards is not empty now
@@ -149,7 +150,6 @@ def act_and_uninstall(lab: Lab, chart: Make, tmp_path: Path, eventually: Make) -
     before, began = len(audit(lab)), monotonic()
     chart("uninstall", "pilothouse", "--timeout", "4m")
     took = monotonic() - began
-    print(f"uninstalled in the middle of an action within {took:.1f} s (measured)")
     assert replicas(lab) == 1
     assert residue(lab) == []
     eventually(lambda: ours(lab) == [], seconds=40)
@@ -160,3 +160,4 @@ def act_and_uninstall(lab: Lab, chart: Make, tmp_path: Path, eventually: Make) -
         and e.get("objectRef", {}).get("subresource") == "scale"
     ]
     assert [e["verb"] for e in inverses] == ["patch"]
+    return took
