@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
+import yaml
 
+from deploy.render import render
 from pilothouse.cli import main
 from pilothouse.cli.live import history, open_cluster
+from pilothouse.clients.access import from_kubeconfig
 from pilothouse.domain import (
     ActionKind,
     Decision,
@@ -24,11 +28,13 @@ from pilothouse.domain import (
     Verdict,
 )
 from pilothouse.lab import Lab
+from pilothouse.lab.build import obtain
+from pilothouse.lab.part import HELM
 from pilothouse.observe.backfill import STEP_SECONDS
 from pilothouse.predict import forecaster_of
 from pilothouse.settings import ObserveSettings, Settings
 from pilothouse.settings.file import with_overrides
-from tests.live.conftest import NAMESPACE, a_deployment, is_ready
+from tests.live.conftest import NAMESPACE, OBSERVER, a_deployment, is_ready
 from tests.live.witness import audit, by, strange_writes
 
 
@@ -140,9 +146,37 @@ def test_forecasts_are_ready_at_once_where_prometheus_knows_the_past(
     assert not warm.node_demand.abstains.any()
 
 
-def test_kubelets_tell_where_there_is_nobody_else(lab: Lab, eventually: Callable[..., Any]) -> None:
+@pytest.fixture
+def kubelets_kubeconfig(lab: Lab, observer_kubeconfig: Path) -> Iterator[Path]:
+    """The observer's account with the one rule more that the chart has for this."""
+    helm = obtain(lab.layout.binaries, parts=(HELM,))["helm"]
+    rendered = [d for d in yaml.safe_load_all(render(helm, "rbac.kubelets=true")) if d]
+    (role,) = [d for d in rendered if d["kind"] == "ClusterRole"]
+    assert {"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]} in role["rules"]
+    lab.apply(json.dumps(role))
+    yield observer_kubeconfig
+    lab.apply(OBSERVER.read_text())  # the others test it without
+
+
+def answer_of_a_kubelet(lab: Lab, kubeconfig: Path, token: str) -> int:
+    address = lab.workers()[0].address
+    return httpx2.get(
+        f"https://{address}:10250/metrics/resource",
+        headers={"Authorization": f"Bearer {token}"},
+        verify=from_kubeconfig(kubeconfig).tls(),  # an account's: without a certificate of its own
+        trust_env=False,
+        timeout=10,
+    ).status_code
+
+
+def test_kubelets_tell_where_there_is_nobody_else(
+    lab: Lab, kubelets_kubeconfig: Path, eventually: Callable[..., Any]
+) -> None:
+    # The control: an account without the rule is refused, so it is the rule that lets ours in.
+    nobody = lab.kubectl("create", "token", "default", "-n", "pilothouse-system").strip()
+    assert answer_of_a_kubelet(lab, kubelets_kubeconfig, nobody) == 403
     _, cluster = open_cluster(
-        lab.layout.kubeconfig,
+        kubelets_kubeconfig,
         namespaces=NAMESPACE,
         prometheus=None,
         observe=ObserveSettings(usage="kubelets"),
