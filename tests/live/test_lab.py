@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import subprocess
 import urllib.request
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
@@ -139,6 +142,52 @@ def test_squeezed_worker_has_less_without_saying_so(
     assert cores < 0.13
     node = json.loads(lab.kubectl("get", "node", "worker-3", "-o", "json"))
     assert node["status"]["allocatable"]["cpu"] == f"{worker.cpu_millicores}m"
+
+
+def test_meter_reads_a_worker_of_cgroup_version_2(
+    lab: Lab, tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    """On a tree of ordinary files: the lab's own kernel may have version 1."""
+    group = tmp_path / "pilothouse-lab" / "worker-1"
+    group.mkdir(parents=True)
+    (tmp_path / "cgroup.controllers").write_text("cpu memory pids\n")
+    cpu, quota = group / "cpu.stat", group / "cpu.max"
+    cpu.write_text("usage_usec 1000000\nuser_usec 1000000\n")
+    quota.write_text("max 100000\n")
+    (group / "memory.current").write_text(f"{100 << 20}\n")
+    (group / "memory.stat").write_text(f"anon 1\ninactive_file {40 << 20}\n")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    options = ("--cgroup=/pilothouse-lab/worker-1", "--cpu-millicores=500", "--memory-mib=512")
+    words = (f"--listen={address}", f"--cgroup-mount={tmp_path}", *options)
+    with subprocess.Popen([str(lab.layout.binaries / "workload"), "meter", *words]) as meter:
+        try:
+            read = partial(_metered, address)
+            first = eventually(read, seconds=10, every=0.1)
+            assert first["node_memory_MemTotal_bytes"] == 512 << 20
+            assert first["node_memory_MemAvailable_bytes"] == (512 - 60) << 20
+            assert first['node_cpu_seconds_total{cpu="0",mode="user"}'] == 0
+            assert first['node_cpu_seconds_total{cpu="0",mode="steal"}'] == 0  # no quota at all
+            cpu.write_text("usage_usec 1250000\nuser_usec 1250000\n")
+            assert read()['node_cpu_seconds_total{cpu="0",mode="user"}'] == 0.5  # of half a core
+            quota.write_text("12500 100000\n")  # a quarter of what it advertises
+            read()
+            began = read()['node_cpu_seconds_total{cpu="0",mode="steal"}']
+            sleep(0.4)
+            assert read()['node_cpu_seconds_total{cpu="0",mode="steal"}'] - began >= 0.75 * 0.4
+        finally:
+            meter.terminate()
+
+
+def _metered(address: str) -> dict[str, float]:
+    """What a meter says; nothing while it starts."""
+    try:
+        page = fetch(f"http://{address}/metrics")
+    except OSError:
+        return {}
+    rows = [line.rpartition(" ") for line in page.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in rows}
 
 
 def test_lab_goes_away_whole_after_everything_was_killed_and_again(

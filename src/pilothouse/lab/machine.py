@@ -39,7 +39,12 @@ def missing(*, prometheus: bool) -> list[str]:
         said.append(f"These are not installed: {names} (Debian: apt-get install {names}).")
     if not MOUNT.is_dir() or not hierarchies():
         said.append(f"No cgroups are mounted at {MOUNT}.")
-    elif not is_unified():
+    elif is_unified():
+        there = (MOUNT / "cgroup.controllers").read_text().split()
+        absent = [name for name in ("cpu", "memory", "pids") if name not in there]
+        if absent:
+            said.append(f"These cgroup controllers are not available: {', '.join(absent)}.")
+    else:
         absent = [n for n in ("cpu", "cpuacct", "memory", "pids") if not (MOUNT / n).is_dir()]
         if absent:
             said.append(f"These cgroup controllers are not mounted: {', '.join(absent)}.")
