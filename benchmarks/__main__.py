@@ -54,7 +54,9 @@ def main(arguments: Sequence[str] | None = None, folder: Path = HERE) -> int:
     done = run_all(chosen or known, folder)
     print(table(done))
     bad = [name for name, status, _ in done if status != 0]
-    print(f"{len(done) - len(bad)} of {len(done)} held" + (f"; not: {', '.join(bad)}" if bad else ""))
+    print(
+        f"{len(done) - len(bad)} of {len(done)} held" + (f"; not: {', '.join(bad)}" if bad else "")
+    )
     return 1 if bad or not done else 0
 
 
