@@ -208,16 +208,10 @@ def _either(text: str, name: str, label: str) -> float:
 def plugin_calls(text: str, plugin: str) -> dict[str, float]:
     """A plugin's mean time per call in milliseconds, by extension point. The scheduler times the
     calls of a tenth of its cycles; Score is called once for every node."""
-    label = f'plugin="{plugin}"'
-    lines = [ln for ln in text.splitlines() if ln.startswith(f"{CALL}_count{{") and label in ln]
-    points = {found[1] for ln in lines if (found := re.search(r'extension_point="([^"]+)"', ln))}
-    found = {point: _mean_of_calls(text, label, point) for point in sorted(points)}
-    return {point: value for point, value in found.items() if value is not None}
-
-
-def _mean_of_calls(text: str, plugin: str, point: str) -> float | None:
-    own = "\n".join(line for line in text.splitlines() if plugin in line)
-    return mean(own, CALL, f'extension_point="{point}"')
+    own = "\n".join(line for line in text.splitlines() if f'plugin="{plugin}"' in line)
+    points = set(re.findall(rf'^{CALL}_count{{.*?extension_point="([^"]+)"', own, re.M))
+    means = {point: mean(own, CALL, f'extension_point="{point}"') for point in sorted(points)}
+    return {point: value for point, value in means.items() if value is not None}
 
 
 def quantiles(text: str, name: str) -> dict[str, float]:
