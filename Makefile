@@ -145,8 +145,8 @@ fmt: install ## Format the code
 	$(BIN)/ruff format .
 
 .PHONY: bench
-bench: install ## Run every benchmark, one after the other
-	@for run in benchmarks/*/run.py; do name=$$(basename $$(dirname $$run)); echo "== $$name"; $(BIN)/python -m benchmarks.$$name.run; done
+bench: install ## Run every benchmark, one after the other, and say which held; ARGS: some of them
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: lock
 lock: | uv ## Resolve the requirements anew: versions and hashes, no addresses

@@ -5,8 +5,9 @@ Judges policies on held-out courses at four sizes, compares 500 and 5,000 nodes 
 were trained on, puts the same lines to 200 random networks and to two trained on shuffled rewards,
 and measures the gap to the exact optimum and the gain on the pods of a real cluster. Judged are the
 shipped policies, five freshly trained seeds each (``--train``), or the seeds of earlier trainings
-(``--seeds-from``). Parts of it (``--only``, ``--parts``) replace their part of results.json. Prints
-the tables and ends with 1 when a line fails. All of it is simulated.
+(``--seeds-from``). What was judged replaces the same part of results.json, with its own date: the
+shipped policies never replace five seeds. Prints the tables and ends with 1 when a line fails. All
+of it is simulated.
 """
 
 from __future__ import annotations
@@ -82,6 +83,28 @@ def generalized(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             worse = (sign * values[what, seed, size]["value"] - base) / abs(base)
             found.append({"what": what, "seed": seed, "nodes": size, "worse": round(worse, 4)})
     return found
+
+
+def set_of(kind: str, rows: list[dict[str, Any]]) -> str:
+    """Under which name lines are kept: one network says less than five seeds."""
+    weights = {row["weights"] for row in rows}
+    if weights == {own_weights(kind)}:
+        return "shipped"
+    return f"{len(weights)} seeds" if len(weights) > 1 else "one seed"
+
+
+def own_weights(kind: str) -> str:
+    return shipped(kind).card.weights_sha256[:12]
+
+
+def lines_part(kind: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The lines of one policy as they are kept."""
+    found = _dated({"lines": rows, "beyond": generalized(rows)})
+    return {"policies": {kind: {set_of(kind, rows): found}}}
+
+
+def _dated(found: dict[str, Any]) -> dict[str, Any]:
+    return {"date": str(date.today())} | found
 
 
 def trained(kind: str, folder: Path) -> None:
@@ -197,20 +220,21 @@ def main() -> int:
     parser.add_argument("--only", choices=judging.KINDS, help="one policy")
     parser.add_argument("--train", action="store_true", help="train five seeds each first")
     parser.add_argument("--seeds-from", type=Path, help="folder of trainings: DIR/ee, DIR/lb, ...")
-    parser.add_argument("--small", action="store_true", help="leave out 500 and 5,000 nodes")
+    parser.add_argument("--small", action="store_true", help="3 to 32 nodes; writes nothing")
     parser.add_argument("--parts", default=",".join(PARTS), help="some of " + ", ".join(PARTS))
     parser.add_argument("--data", type=Path, help="where openb is; its part is left out if none")
     parser.add_argument("--jobs", type=int, default=1, help="networks judged side by side")
     parser.add_argument("--show", action="store_true", help="only print results.json")
     arguments = parser.parse_args()
-    results: dict[str, Any] = {"policies": {}}
+    results: dict[str, Any] = {"simulated": True, "policies": {}}
     if RESULTS.exists():
         results = json.loads(RESULTS.read_text(encoding="utf-8"))
     if not arguments.show:
         with TemporaryDirectory() as folder:
             for part in measured(arguments, Path(folder)):
-                _merge(results, part | {"date": str(date.today()), "simulated": True})
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+                _merge(results, part)
+        if not arguments.small:
+            RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     return show(results)
 
 
@@ -238,15 +262,15 @@ def measured(arguments: argparse.Namespace, folder: Path) -> Iterator[dict[str, 
                     lines[kind] += rows
                     advance()
                 for kind, rows in lines.items():
-                    yield {"policies": {kind: {"lines": rows, "beyond": generalized(rows)}}}
+                    yield lines_part(kind, rows)
             if "controls" in parts:
                 for kind, found in zip(kinds, pool.map(controls, kinds), strict=True):
-                    yield {"policies": {kind: {"controls": found}}}
+                    yield {"policies": {kind: {"controls": _dated(found)}}}
                     advance()
         if "gap" in parts and "ee" in kinds:
-            yield {"gap to the optimum": gap_to_the_optimum()}
+            yield {"gap to the optimum": _dated(gap_to_the_optimum())}
         if "openb" in parts and arguments.data:
-            yield {"openb": looking_ahead(arguments.data)}
+            yield {"openb": _dated(looking_ahead(arguments.data))}
 
 
 def _merge(into: dict[str, Any], part: dict[str, Any]) -> None:
@@ -259,17 +283,26 @@ def _merge(into: dict[str, Any], part: dict[str, Any]) -> None:
 
 def show(results: dict[str, Any]) -> int:
     """Print the tables; 1 when a median, a shipped policy's line or a control fails."""
-    print("| line | bound | " + " | ".join(f"{size} nodes" for size in SIZES) + " |")
-    print("|---|--:|" + "--:|" * len(SIZES))
     found = results["policies"]
-    failed = sum(_show_lines(kind, found[kind].get("lines", [])) for kind in found)
-    failed += sum(_show_beyond(kind, found[kind].get("beyond", [])) for kind in found)
+    failed = 0
+    for name in sorted({key for kept in found.values() for key in kept} - {"controls"}):
+        own = {kind: kept[name] for kind, kept in found.items() if name in kept}
+        failed += _show_set(name, own)
     failed += sum(_show_controls(kind, found[kind].get("controls")) for kind in found)
     for part in ("gap to the optimum", "openb"):
         if part in results:
             print(f"{part}: {json.dumps(results[part], indent=1)}")
     print(f"{failed} lines fail")
     return 1 if failed else 0
+
+
+def _show_set(name: str, judged: dict[str, dict[str, Any]]) -> int:
+    """The lines of the shipped policies, or of some seeds of each."""
+    print(name + ": " + ", ".join(f"{kind} judged {own['date']}" for kind, own in judged.items()))
+    print("| line | bound | " + " | ".join(f"{size} nodes" for size in SIZES) + " |")
+    print("|---|--:|" + "--:|" * len(SIZES))
+    failed = sum(_show_lines(kind, own["lines"]) for kind, own in judged.items())
+    return failed + sum(_show_beyond(kind, own["beyond"]) for kind, own in judged.items())
 
 
 def _show_beyond(kind: str, rows: list[dict[str, Any]]) -> int:
@@ -287,17 +320,17 @@ def _show_beyond(kind: str, rows: list[dict[str, Any]]) -> int:
     return failed
 
 
-def _show_controls(kind: str, told: dict[str, int] | None) -> int:
+def _show_controls(kind: str, told: dict[str, Any] | None) -> int:
     if told is None:
         return 0
     print(f"{kind}: controls {json.dumps(told)}")
     many = told["random networks that pass"] > MOST_RANDOM * told["random networks"]
-    return many + (told["trained on shuffled rewards and pass"] > 0)
+    return int(many) + int(told["trained on shuffled rewards and pass"] > 0)
 
 
 def _show_lines(kind: str, rows: list[dict[str, Any]]) -> int:
     """One row of the table per line: median (worst) of the seeds, and the shipped one's."""
-    failed, own = 0, shipped(kind).card.weights_sha256[:12]
+    failed, own = 0, own_weights(kind)
     for what in dict.fromkeys(row["what"] for row in rows):
         cells = []
         for size in SIZES:
@@ -313,6 +346,7 @@ def _show_lines(kind: str, rows: list[dict[str, Any]]) -> int:
             bad = bad or any(not row["holds"] for row in mine)
             failed += bad
             told = f", shipped {mine[0]['value']:.3f}" if mine and len(at) > 1 else ""
+            told += "; no bound" if "no bound" in line else ""
             cells.append(f"{middle:.3f} ({worst:.3f}{told}){' FAILS' if bad else ''}")
         bound = next(row["bound"] for row in rows if row["what"] == what)
         print(f"| {kind}: {what} | {bound} | " + " | ".join(cells) + " |")

@@ -23,6 +23,7 @@ from pilothouse.home import home
 from pilothouse.lab import Lab, Wish
 
 HERE = Path(__file__).parent
+USUAL_ARMS = ("stock", "plugin", "hybrid", *BROKEN)  # those that the README shows
 
 
 def main() -> int:
@@ -55,7 +56,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pods", type=int, default=2000)
     parser.add_argument("--runs", type=int, default=8, help="of each arm, at least")
     parser.add_argument("--most-runs", type=int, default=16, help="while an interval is too wide")
-    parser.add_argument("--arms", default="stock,plugin", help=f"all, or of {', '.join(ARMS)}")
+    usual = ",".join(USUAL_ARMS)
+    parser.add_argument("--arms", default=usual, help=f"all, or of {', '.join(ARMS)}")
     parser.add_argument("--percentage", type=int, default=100, help="of nodes to score, all arms")
     parser.add_argument("--policy", default="el-rl", help="a policy's name or file")
     parser.add_argument("--out", type=Path, default=HERE / "results.json")

@@ -40,7 +40,14 @@ def summarize(arm: str, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "prescore_p99_ms": _median(r["prescore_ms"].get("p99") for r in own),
         "prescore_p99_ms_best": _least(r["prescore_ms"].get("p99") for r in own),
         "cycle_ms": _median(r["cycle_ms"] for r in own),
+        "cycle_p50_ms": _median(_cycle(r, "p50") for r in own),
+        "cycle_p99_ms": _median(_cycle(r, "p99") for r in own),
         "score_ms": _median(r["score_ms"] for r in own),
+        "added_cycle_ms": _added(own, stock, lambda r: r["cycle_ms"]),
+        "added_cycle_p50_ms": _added(own, stock, lambda r: _cycle(r, "p50")),
+        "added_cycle_p99_ms": _added(own, stock, lambda r: _cycle(r, "p99")),
+        "added_score_ms": _added(own, stock, lambda r: r["score_ms"]),
+        "plugin_call_ms": _calls(own),
         "errors": sum(r["errors"] for r in own),
         "panics": sum(r["panics"] for r in own),
         "paths": own[-1]["paths"],
@@ -51,6 +58,29 @@ def _ratios(
     own: Sequence[dict[str, Any]], stock: dict[int, dict[str, Any]], what: str
 ) -> list[float]:
     return [run[what] / stock[run["turn"]][what] for run in own if run["turn"] in stock]
+
+
+def _cycle(run: dict[str, Any], which: str) -> float | None:
+    """Of a whole cycle; runs before 16 November 2026 have its mean alone."""
+    known: dict[str, float] = run.get("cycle_quantiles_ms", {})
+    return known.get(which)
+
+
+def _added(
+    own: Sequence[dict[str, Any]],
+    stock: dict[int, dict[str, Any]],
+    what: Callable[[dict[str, Any]], float | None],
+) -> float | None:
+    """By how much longer than in the stock run of the same turn, in the median."""
+    pairs = [(what(run), what(stock[run["turn"]])) for run in own if run["turn"] in stock]
+    return _median(a - b for a, b in pairs if a is not None and b is not None)
+
+
+def _calls(own: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+    """Our plugin's time per call, by extension point; medians."""
+    told = [run.get("plugin_call_ms", {}) for run in own]
+    points = sorted({point for calls in told for point in calls})
+    return {point: _median(calls.get(point) for calls in told) for point in points}
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -117,15 +147,17 @@ def cost(arm: str, found: dict[str, Any], *, room: float | None = None) -> dict[
 def table(summary: dict[str, dict[str, Any]]) -> str:
     """One line per arm, as the README shows them."""
     lines = [
-        "| arm | runs | pods/s | × stock | 95 % | CPU ms/pod | × stock | cycle ms | PreScore p50 "
-        "| p99 ms |",
-        "|---|---:|---:|---:|---|---:|---:|---:|---:|---:|",
+        "| arm | runs | pods/s | × stock | 95 % | CPU ms/pod | × stock | cycle ms | added "
+        "| p50 added | p99 added | PreScore p50 | p99 ms |",
+        "|---|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for arm, s in summary.items():
         spread = f"{s['ratio_low']:.2f}-{s['ratio_high']:.2f}" if s["runs"] > 1 else ""
         lines.append(
             f"| {arm} | {s['runs']} | {s['pods_per_second']:.0f} | {_cell(s['ratio'])} | {spread} "
             f"| {s['cpu_ms_per_pod']:.2f} | {_cell(s['cpu_ratio'])} | {_cell(s['cycle_ms'])} "
+            f"| {_cell(s['added_cycle_ms'])} | {_cell(s['added_cycle_p50_ms'])} "
+            f"| {_cell(s['added_cycle_p99_ms'])} "
             f"| {_cell(s['prescore_p50_ms'])} | {_cell(s['prescore_p99_ms'])} |"
         )
     return "\n".join(lines)

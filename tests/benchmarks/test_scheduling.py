@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.scheduling.measure import mean, quantiles, total
+from benchmarks.scheduling.arms import BROKEN
+from benchmarks.scheduling.measure import CYCLE, mean, plugin_calls, quantiles, total
+from benchmarks.scheduling.run import USUAL_ARMS
 from benchmarks.scheduling.summary import cost, missed, summarize, table
 from pilothouse.testing import impostor
 
@@ -19,6 +21,16 @@ scheduler_schedule_attempts_total{profile="d",result="scheduled"} 40
 scheduler_schedule_attempts_total{profile="d",result="error"} 2
 scheduler_scheduling_algorithm_duration_seconds_sum 0.2
 scheduler_scheduling_algorithm_duration_seconds_count 100
+scheduler_scheduling_algorithm_duration_seconds_bucket{le="0.001"} 40
+scheduler_scheduling_algorithm_duration_seconds_bucket{le="0.002"} 60
+scheduler_scheduling_algorithm_duration_seconds_bucket{le="0.004"} 100
+scheduler_scheduling_algorithm_duration_seconds_bucket{le="+Inf"} 100
+scheduler_plugin_execution_duration_seconds_sum{extension_point="Score",plugin="Ours"} 2
+scheduler_plugin_execution_duration_seconds_count{extension_point="Score",plugin="Ours"} 8
+scheduler_plugin_execution_duration_seconds_sum{extension_point="Score",plugin="Other"} 9
+scheduler_plugin_execution_duration_seconds_count{extension_point="Score",plugin="Other"} 1
+scheduler_plugin_execution_duration_seconds_sum{extension_point="PreScore",plugin="Ours"} 1
+scheduler_plugin_execution_duration_seconds_count{extension_point="PreScore",plugin="Ours"} 2
 pilothouse_scheduler_forward_duration_seconds_bucket{path="scored",le="0.0001"} 50
 pilothouse_scheduler_forward_duration_seconds_bucket{path="scored",le="0.001"} 100
 pilothouse_scheduler_forward_duration_seconds_bucket{path="scored",le="+Inf"} 100
@@ -46,6 +58,31 @@ def test_histograms_give_means_and_quantiles_in_milliseconds() -> None:
     found = quantiles(METRICS, "pilothouse_scheduler_forward_duration_seconds")
     assert found == {"p50": pytest.approx(0.1), "p99": pytest.approx(0.982)}
     assert quantiles(METRICS, "nothing_of_that_name") == {}
+    assert quantiles(METRICS, CYCLE) == {"p50": pytest.approx(1.5), "p99": pytest.approx(3.95)}
+    calls = {"PreScore": pytest.approx(500.0), "Score": pytest.approx(250.0)}
+    assert plugin_calls(METRICS, "Ours") == calls
+    assert plugin_calls(METRICS, "Nobody") == {}
+
+
+def test_what_a_cycle_takes_longer_is_against_the_stock_run_of_the_same_turn() -> None:
+    found = runs("hybrid", 1.0)
+    for run in found:
+        own = run["arm"] == "hybrid"
+        run["cycle_ms"] = 2.0 + run["turn"] + 0.5 * own
+        run["cycle_quantiles_ms"] = {"p50": 1.0 + run["turn"] + 0.25 * own, "p99": 9.0 + own}
+        run["plugin_call_ms"] = {"PreScore": float(run["turn"])} if own else {}
+    summary = summarize("hybrid", found)
+
+    assert summary["added_cycle_ms"] == pytest.approx(0.5)
+    assert summary["added_cycle_p50_ms"] == pytest.approx(0.25)
+    assert summary["added_cycle_p99_ms"] == pytest.approx(1.0)
+    assert summary["plugin_call_ms"] == {"PreScore": 1.5}
+    assert "| 0.500 | 0.250 | 1.000 |" in table({"hybrid": summary})
+    assert summarize("hybrid", runs("hybrid", 1.0))["added_cycle_p50_ms"] is None  # an older run
+
+
+def test_a_run_without_arguments_has_every_arm_that_is_held_to_something() -> None:
+    assert set(USUAL_ARMS) == {"stock", "plugin", "hybrid", *BROKEN}
 
 
 def test_a_ratio_is_of_neighbors() -> None:

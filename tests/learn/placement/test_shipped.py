@@ -10,6 +10,7 @@ from pilothouse.learn.placement import judging
 from pilothouse.learn.placement.chooser import Learned
 from pilothouse.learn.placement.comparing import compare, moving_average
 from pilothouse.learn.placement.judging import Exam
+from pilothouse.learn.placement.playing import play
 from pilothouse.learn.placement.presets import FAST
 from pilothouse.learn.placement.rewards import OF_POLICY, named
 from pilothouse.learn.placement.thesis_tests import Trial
@@ -72,6 +73,20 @@ def test_latency_change_is_followed_and_the_judge_sees_who_does_not(exam: Exam) 
 
     assert lines["el-rl"][-1].holds
     assert not lines["lb"][-1].holds
+
+
+def test_a_latency_change_is_played_on_as_many_nodes_as_the_rest_of_the_exam() -> None:
+    change = judging.exam((200, 200), seed=321_000, count=4, steps=8).change
+    followed = {
+        name: judging.followed_after(
+            play(change, Learned(name, shipped(name).network)), change.steps // 2
+        )
+        for name in ("el-rl", "lb")
+    }
+
+    assert change.exists.sum(axis=1).tolist() == [200] * 4
+    assert (change.pod_cpu.max(axis=1) < change.cpu.min(axis=1)).all()  # or nothing could follow
+    assert followed["el-rl"] <= judging.PATIENCE < followed["lb"]
 
 
 @pytest.mark.parametrize("test", [1, 2])

@@ -2,8 +2,8 @@
 """Arms side by side on the thesis's tests: tables with intervals, plots and CSV.
 
 Every arm meets the same pods, latencies and background load. Intervals are 95 %, over seeds, of
-each seed's mean. Simulated, a pod that fits nowhere is given up; on a real cluster it is pending
-until patience ends. Energy is modelled, at the thesis's pace of placements.
+each seed's mean, by Student's t. Simulated, a pod that fits nowhere is given up; on a real cluster
+it is pending until patience ends. Energy is modelled, at the thesis's pace of placements.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pilothouse.errors import UnknownName
 from pilothouse.learn.extras import need
 from pilothouse.learn.placement import thesis_tests
 from pilothouse.learn.placement.chooser import HEURISTICS, Chooser, Hybrid, Learned
+from pilothouse.learn.placement.intervals import t95
 from pilothouse.learn.placement.playing import F8, Played, play
 from pilothouse.learn.placement.thesis_tests import Trial
 from pilothouse.policy import Policy, shipped
@@ -129,7 +130,7 @@ def rows_of(played: dict[str, Played], trial: Trial) -> tuple[Row, ...]:
 
 def _row(arm: str, figure: str, by_seed: F8) -> Row:
     many = len(by_seed)
-    half = 1.96 * float(by_seed.std(ddof=1)) / many**0.5 if many > 1 else float("nan")
+    half = t95(many) * float(by_seed.std(ddof=1)) / many**0.5 if many > 1 else float("nan")
     return Row(arm=arm, figure=figure, mean=float(by_seed.mean()), half=half)
 
 

@@ -2,9 +2,9 @@
 """Does a policy hold what it promises? Lines with a figure, a bound and a verdict.
 
 An *exam* is a set of held-out courses, with what a policy is compared to. "No worse" is a paired
-comparison: over courses, the upper 95 % bound of the mean difference, as a share of the other's
-mean, is at most 2 %. The same lines are put to random and to wrongly trained networks, which must
-fail them.
+comparison: over courses, the upper 95 % bound of the mean difference (Student's t), as a share of
+the other's mean, is at most 2 %. The same lines are put to random and to wrongly trained networks,
+which must fail them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from pilothouse.learn.placement import references
 from pilothouse.learn.placement.chooser import HEURISTICS, Chooser
 from pilothouse.learn.placement.course import Courses, Family, draw
+from pilothouse.learn.placement.intervals import t95
 from pilothouse.learn.placement.playing import F8, Played, play
 
 NO_WORSE = 0.02
@@ -85,14 +86,18 @@ def exam(nodes: tuple[int, int], *, seed: int = EXAM_SEED, count: int = 48, step
     return Exam(
         identical=draw(replace(family, identical=True, churn=0.0), seed=seed, count=count),
         mixed=draw(family, seed=seed + 1, count=count),
-        change=latency_change(seed=seed + 2, count=count, nodes=min(nodes[0], 8)),
+        change=latency_change(seed=seed + 2, count=count, nodes=nodes[0]),
     )
 
 
 def latency_change(*, seed: int, count: int, nodes: int = 3) -> Courses:
-    """The nearest node becomes too far halfway, and a far one becomes near; pods want 20 and 30."""
+    """The nearest node becomes too far halfway, and a far one becomes near; pods want 20 and 30.
+
+    On many nodes the pods are as large as on eight, or the few there are would fit nowhere.
+    """
     family = Family(nodes=(nodes, nodes), steps=24, load_percent=(15, 25), cores=(8,), unknown=0)
     drawn = draw(replace(family, identical=True, churn=1.0), seed=seed, count=count)
+    share = min(nodes, 8) / nodes
     dice = np.random.default_rng(seed)
     latency = dice.integers(40, 60, drawn.latency_ms.shape).astype(np.int32)
     order = dice.permuted(np.tile(np.arange(nodes), (count, 1)), axis=1)
@@ -106,6 +111,8 @@ def latency_change(*, seed: int, count: int, nodes: int = 3) -> Courses:
         drawn,
         latency_ms=latency,
         epoch=epoch,
+        pod_cpu=np.maximum(drawn.pod_cpu * share, 10).astype(np.int32),
+        pod_memory=np.maximum(drawn.pod_memory * share, 8).astype(np.int32),
         soft_ms=np.full_like(drawn.soft_ms, 20),
         hard_ms=np.full_like(drawn.hard_ms, 30),
     )
@@ -121,7 +128,7 @@ def paired_bound(own: F8, other: F8) -> float:
     """Upper 95 % bound of the mean difference, as a share of the other's mean."""
     difference = own - other
     error = difference.std(ddof=1) / np.sqrt(len(difference))
-    return float((difference.mean() + 1.96 * error) / other.mean())
+    return float((difference.mean() + t95(len(difference)) * error) / other.mean())
 
 
 def judge(policy: str, chooser: Chooser, on: Exam) -> list[Line]:

@@ -29,7 +29,7 @@ from pilothouse.policy.features import FEATURES
 
 CHECKPOINT = "checkpoint.npz"
 ROUNDING = ("jax", "jaxlib", "numpy", "optax")  # other versions of these round differently
-WIDTHS = {"ee": 8, "lb": 8, "el-rl": 24}  # the narrowest that keeps each policy's promises
+WIDTHS = {"ee": 8, "lb": 8, "el-rl": 24}  # they keep each policy's promises; none was swept
 VALIDATION_NODES = (3, 32)
 
 
@@ -45,7 +45,7 @@ class Trained:
 
 
 def sized(policy: str, settings: Settings) -> Settings:
-    """The settings with the width this policy needs to hold its promises on thousands of nodes."""
+    """The settings with a width that holds this policy's promises on thousands of nodes."""
     if settings.stages == THESIS.stages:
         return settings  # three nodes are its whole world
     width = WIDTHS.get(policy, max(WIDTHS.values()))
