@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pytest
 
 pytest.importorskip("polars")
 pytest.importorskip("xgboost")
 
+from benchmarks.forecasts import inference
 from benchmarks.forecasts.claims import LINES, Claim
 from benchmarks.forecasts.run import TRACKS, _short
 
@@ -86,3 +88,11 @@ def test_what_is_not_a_number_does_not_hold() -> None:
 
 def test_results_leave_out_curves_and_keep_the_rest() -> None:
     assert _short({"curves": [1], "a": {"b": 0.123456789}}) == {"a": {"b": 0.12346}}
+
+
+def test_live_cycle_of_a_large_cluster_is_quick_and_grows_with_its_size() -> None:
+    tenth, full = (inference.measure(n, 10 * n, 6, time.process_time) for n in (500, 5_000))
+
+    assert min(tenth["features"], tenth["risk"]) > 0
+    for claim in LINES["live"]({"full": full, "tenth": tenth}):
+        assert claim.holds, claim.sentence
