@@ -87,7 +87,10 @@ def test_what_is_not_a_number_does_not_hold() -> None:
 
 
 def test_results_leave_out_curves_and_keep_the_rest() -> None:
-    assert _short({"curves": [1], "a": {"b": 0.123456789}}) == {"a": {"b": 0.12346}}
+    horizons = [{"minutes": 5, "coverage_per_machine": [0.9]}]
+    figures = {"curves": [1], "machines_covered": [0.9123456], "horizons": horizons}
+
+    assert _short(figures) == {"machines_covered": [0.91235], "horizons": [{"minutes": 5}]}
 
 
 def test_live_cycle_of_a_large_cluster_is_quick_and_grows_with_its_size() -> None:
