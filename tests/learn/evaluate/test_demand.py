@@ -24,7 +24,7 @@ SLOTS = DAYS * demand.DAY_STEPS
 
 
 def written(path: Path, cpu: NDArray[np.float64], memory: NDArray[np.float64]) -> Path:
-    """Columns and units as published: scaled integers, one row per machine and slot."""
+    """Columns and units as published: scaled shares, one row per machine and slot."""
     machines, slots = cpu.shape
     columns = {
         "slot": np.tile(np.arange(slots), machines),
@@ -35,8 +35,7 @@ def written(path: Path, cpu: NDArray[np.float64], memory: NDArray[np.float64]) -
         "maxmem": memory.ravel() * 1.1 * SCALE,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    whole = {name: np.rint(values).astype(np.int64) for name, values in columns.items()}
-    pl.DataFrame(whole).write_parquet(path)
+    pl.DataFrame(columns).write_parquet(path)
     return path
 
 
