@@ -129,7 +129,7 @@ def _told(what: str) -> None:
 
 
 def _short(figures: Any) -> Any:
-    """Without curves and per-machine lists: what a reader compares between two dates."""
+    """Without curves and the machines of each horizon: what a reader compares between two dates."""
     if isinstance(figures, dict):
         dropped = ("curves", "coverage_per_machine")
         return {k: _short(v) for k, v in figures.items() if k not in dropped}

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("xgboost")
@@ -10,7 +12,12 @@ pytest.importorskip("xgboost")
 from benchmarks.forecast_loop import run, strange
 from pilothouse.learn.evaluate import inloop
 from pilothouse.learn.train.simulated import TRAINING
+from pilothouse.predict.learned import Learned, load_artifact
 from pilothouse.scenarios import StimulusKind, load
+from pilothouse.settings import Settings
+from pilothouse.sim.cluster import SimCluster
+
+FAMILY, SEEDS, CYCLES = "flaky-nodes", (0, 1), 150  # a node dies on both days
 
 
 def degradation(scenario: str):
@@ -36,6 +43,53 @@ def test_unlike_training_is_told_within_a_minute_and_familiar_is_not_refused() -
 
     assert said.pop("familiar") <= run.ABSTAINED_FAMILIAR
     assert all(share >= run.ABSTAINED_STRANGE for share in said.values()), said
+
+
+@pytest.fixture(scope="module")
+def days() -> list[inloop.Arm]:
+    """Two short days of a family nobody trained on, each with the baseline and the learned one."""
+    usual = Settings()
+    learned = replace(usual, forecast=replace(usual.forecast, forecaster=run.LEARNED))
+    return [
+        inloop.run_arm(settings, FAMILY, seed, CYCLES)
+        for seed in SEEDS
+        for settings in (usual, learned)
+    ]
+
+
+def abstainer(settings: Settings, cluster: SimCluster) -> Learned:
+    """The shipped forecaster, to which nothing is familiar."""
+    shipped = load_artifact()
+    seen = shipped.familiarity
+    assert seen is not None
+    nothing = replace(seen, low=seen.high, high=seen.low)
+    return Learned(replace(shipped, familiarity=nothing), settings.forecast)
+
+
+def test_learned_loses_fewer_failed_pod_seconds_than_the_baseline_on_the_same_short_days(
+    days: list[inloop.Arm],
+) -> None:
+    gain = inloop.difference(days, run.BASELINE, run.LEARNED)
+
+    assert all(day.deaths for day in days)
+    assert gain["worse_on"] == 0
+    assert gain["fewer_failed_pod_seconds"] >= run.FEWER
+    assert gain["actions"][1] <= gain["actions"][0]
+
+
+def test_forecaster_that_always_abstains_gains_nothing_and_costs_nothing(
+    days: list[inloop.Arm],
+) -> None:
+    before = days[0]
+    usual = Settings()
+    # With the thresholds that ship with the forecaster; how long a move holds is no forecast.
+    levels = {k: v for k, v in load_artifact().thresholds.items() if k != "hold_seconds"}
+    ours = replace(usual, safety=replace(usual.safety, **levels))
+    after = inloop.run_arm(ours, FAMILY, before.seed, CYCLES, seer=abstainer)
+
+    assert after.abstained == 1.0
+    for what in ("failed_pod_seconds", "violation_seconds", "energy_joules", "actions"):
+        assert getattr(after, what) == getattr(before, what), what
 
 
 def arm(who: str, seed: int, failed: float, actions: int = 40, abstained: float = 0.0):

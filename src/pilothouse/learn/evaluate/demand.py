@@ -168,6 +168,8 @@ def _quantile(
     progress: Callable[[str], None],
 ) -> dict[str, Any]:
     horizons: list[dict[str, Any]] = []
+    machines: list[NDArray[np.int64]] = []
+    covered: list[NDArray[np.bool_]] = []
     for steps in HORIZON_STEPS:
         progress(f"p{100 * quantile:g}, {5 * steps} min")
         data = {name: rows_at(series, points, steps) for name, points in parts.items()}
@@ -177,15 +179,15 @@ def _quantile(
         forecast = test.forecast(ensemble, shift)
         rivals = _rivals(series, parts, steps, quantile, data)
         over = test.actual <= forecast
+        machines.append(test.machine)
+        covered.append(over)
         horizons.append(
             {
                 "minutes": 5 * steps,
                 "forecaster": metrics.pinball(test.actual, forecast, quantile),
                 "rivals": rivals,
                 "coverage": float(over.mean()),
-                "coverage_per_machine": [
-                    round(float(over[test.machine == m].mean()), 4) for m in np.unique(test.machine)
-                ],
+                "coverage_per_machine": _per_machine(test.machine, over),
             }
         )
     names = list(horizons[0]["rivals"])
@@ -199,8 +201,14 @@ def _quantile(
         "lower_by": 1 - ours / means[best],
         "no_horizon_worse": all(h["forecaster"] <= min(h["rivals"].values()) for h in horizons),
         "coverage": float(np.mean([h["coverage"] for h in horizons])),
+        "machines_covered": _per_machine(np.concatenate(machines), np.concatenate(covered)),
         "horizons": horizons,
     }
+
+
+def _per_machine(machine: NDArray[np.int64], covered: NDArray[np.bool_]) -> list[float]:
+    """The share covered of each machine, in the order of the machines."""
+    return [round(float(covered[machine == m].mean()), 4) for m in np.unique(machine)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

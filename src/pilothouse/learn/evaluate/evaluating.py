@@ -83,6 +83,12 @@ def demand(dataset: str, *, what: str, progress: Advance) -> tuple[dict[str, Any
         figures[f"{quantile} lower by"] = part["lower_by"]
         figures[f"{quantile} coverage"] = part["coverage"]
         figures[f"{quantile} best rival"] = part["best_rival"]
+        shares = sorted(part["machines_covered"])
+        figures[f"{quantile} coverage by machine"] = {
+            "least": shares[0],
+            "median": shares[len(shares) // 2],
+            "most": shares[-1],
+        }
     figures["curves"] = {
         f"Pinball loss of {quantile}, lower is better": {
             "forecaster": part["pinball"],

@@ -50,7 +50,7 @@ class _Alibaba:
                 begun = begun.with_columns(pl.col("time_us").clip(lower_bound=0))
             yield "events", books.accept("events", begun)
             ended = begun.with_columns(
-                time_us=_seconds("end"),
+                time_us=_seconds("end").clip(lower_bound=0),
                 event=pl.col("status").replace_strict(_ENDS, default=None, return_dtype=pl.String),
             ).filter(pl.col("event").is_not_null() & (_seconds("end") >= _seconds("start")))
             yield "events", books.accept("events", ended, counts=False)
