@@ -84,6 +84,7 @@ def main() -> int:
     if given.out is not None:
         for plot in comparing.plots_of(tables[0]):
             comparing.write_plot(plot, given.out)
+        comparing.write_steps(tables[0], given.out)
         comparing.write_page(given.out, "Test 2 on real workers", tables, "On a real cluster.")
     return 0 if all(map(kept, tables)) else 1
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NumPy and Go are one function: the same choice on ten thousand random clusters."""
+"""JAX, NumPy and Go are one function, for every policy that ships: the same values and choices.
+
+Shipped networks are narrower than what the scheduler works on at once, so their padding matters as
+much as their weights. JAX and NumPy see clusters padded with noise to one width, Go each alone.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,42 @@ import os
 import shutil
 import struct
 import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from itertools import permutations
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from pilothouse import policy
-from pilothouse.policy import Nodes, Pods
-from pilothouse.testing.placement import FOLDER, NODE_COLUMNS, POD_COLUMNS, random_world
+from pilothouse.learn.placement.learner import weights_of
+from pilothouse.learn.placement.trainer import best, q_values
+from pilothouse.learn.placement.world import Sight
+from pilothouse.policy import NODE_FEATURES, Network, Nodes, Pods
+from pilothouse.testing.placement import (
+    FOLDER,
+    NODE_COLUMNS,
+    POD_COLUMNS,
+    random_policy,
+    random_world,
+)
+
+pytestmark = pytest.mark.timeout(300)  # compiling takes long on a busy machine
 
 CASES = 10_000
 CLOSE = 2e-4
-SCHEDULER = Path(__file__).parents[2] / "scheduler"
+SIZES = (1, 2, 3, 5, 7, 17, 31, 61, 67, 131)  # around the scheduler's groups of 4 and blocks of 64
+SPARE = 3  # the widest cluster is padded too
+ROOT = Path(__file__).parents[2]
+SHIPPED = ROOT / "src" / "pilothouse" / "policy" / "shipped"
+STEMS = {"fixture": FOLDER / "fixture"} | {n: SHIPPED / n for n in policy.shipped_names()}
+every_policy = pytest.mark.parametrize("stem", list(STEMS.values()), ids=list(STEMS))
+
+Floats = NDArray[np.float32]
+World = tuple[Nodes, Pods]
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +59,57 @@ def scores_in_go(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # The lab's flags, so that the build shares its cache.
     flags = {"CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-mod=readonly -trimpath"}
     command = ["go", "build", "-buildvcs=false", "-o", str(built), "./cmd/policy-scores"]
-    subprocess.run(command, cwd=SCHEDULER, env=os.environ | flags, check=True)
+    subprocess.run(command, cwd=ROOT / "scheduler", env=os.environ | flags, check=True)
     return built
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Clusters:
+    """Clusters of many sizes, alone and padded to one width."""
+
+    worlds: Sequence[World]
+    features: Floats  # (cases, width, features); noise where there is no node
+    valid: NDArray[np.bool_]  # (cases, width)
+    feasible: NDArray[np.bool_]
+
+
+def clusters_of(worlds: Sequence[World]) -> Clusters:
+    alone = [policy.build(*world) for world in worlds]
+    width = max(map(len, alone)) + SPARE
+    shape = len(alone), width, alone[0].shape[1]
+    features = np.random.default_rng(5).normal(0, 50, shape).astype(np.float32)
+    valid, feasible = np.zeros(shape[:2], np.bool_), np.zeros(shape[:2], np.bool_)
+    for case, (own, (nodes, _)) in enumerate(zip(alone, worlds, strict=True)):
+        features[case, : len(own)] = own
+        valid[case, : len(own)] = True
+        feasible[case, : len(own)] = nodes.feasible
+    return Clusters(worlds=worlds, features=features, valid=valid, feasible=feasible)
+
+
+@pytest.fixture(scope="module")
+def some() -> Clusters:
+    random = np.random.default_rng(11)
+    return clusters_of([random_world(random, size) for size in SIZES * 30])
+
+
+def in_jax(network: Network, asked: Clusters) -> Floats:
+    """Values (cases, width)."""
+    nodes, pod = np.split(asked.features, [len(NODE_FEATURES)], axis=-1)
+    sight = Sight(jnp.asarray(nodes), jnp.asarray(pod[:, 0]), jnp.asarray(asked.valid))
+    return np.asarray(q_values(weights_of(network), sight))
+
+
+def in_numpy(network: Network, asked: Clusters) -> Floats:
+    return network(asked.features, asked.valid)
+
+
+def in_go(program: Path, stem: Path, asked: Clusters) -> Floats:
+    files = [f"{stem}.json", f"{stem}.safetensors"]
+    given = b"".join(packed(*world) for world in asked.worlds)
+    done = subprocess.run([program, *files], input=given, capture_output=True, check=True)
+    answers = np.zeros(asked.valid.shape, np.float32)
+    answers[asked.valid] = np.frombuffer(done.stdout, "<f4")  # fails unless it is one per node
+    return answers
 
 
 def packed(nodes: Nodes, pod: Pods) -> bytes:
@@ -42,45 +119,93 @@ def packed(nodes: Nodes, pod: Pods) -> bytes:
     return struct.pack("<I4d", len(rows), *asks) + rows.astype("<f8").tobytes()
 
 
+def in_all(program: Path, stem: Path, asked: Clusters) -> dict[str, Floats]:
+    network = policy.read(stem).network
+    return {
+        "JAX": in_jax(network, asked),
+        "NumPy": in_numpy(network, asked),
+        "Go": in_go(program, stem, asked),
+    }
+
+
+def same_values(these: Floats, those: Floats, words: str) -> None:
+    np.testing.assert_allclose(these, those, rtol=1e-4, atol=1e-5, err_msg=words)
+
+
+def agree(values: dict[str, Floats], asked: Clusters) -> int:
+    """Same values, no choice that another finds worse; how many choices were clear."""
+    some = asked.feasible.any(axis=1)
+    rows = np.flatnonzero(some)
+    masked = {name: np.where(asked.feasible, q, -np.inf)[some] for name, q in values.items()}
+    choices = {name: policy.choose(q, asked.feasible) for name, q in values.items()}
+    choices["JAX"] = np.where(some, best(jnp.asarray(values["JAX"]), asked.feasible), -1)
+    clear = np.zeros(len(rows), np.bool_)
+    for one, other in permutations(values, 2):
+        same_values(values[one][asked.valid], values[other][asked.valid], f"{one} and {other}")
+        top = np.sort(masked[one], axis=1)[:, -2:]
+        theirs = masked[one][np.arange(len(rows)), choices[other][some]]
+        assert (top[:, 1] - theirs <= CLOSE).all(), f"{other} chose what {one} finds worse"
+        clear = (asked.feasible[some].sum(axis=1) > 1) & (top[:, 1] - top[:, 0] > CLOSE)
+        assert (choices[one] == choices[other])[rows[clear]].all(), f"{one} and {other}"
+    return int(clear.sum())
+
+
+@every_policy
+def test_values_and_choices_are_the_same_in_jax_numpy_and_go(
+    scores_in_go: Path, stem: Path, some: Clusters
+) -> None:
+    values = in_all(scores_in_go, stem, some)
+
+    assert agree(values, some) > len(some.worlds) / 3, "many cases must have a clear winner"
+    network = policy.read(stem).network
+    for case, world in enumerate(some.worlds):
+        alone = network(policy.build(*world))
+        same_values(values["NumPy"][case, : len(alone)], alone, "padding changed a value")
+
+
 @pytest.mark.slow
-def test_go_chooses_what_numpy_chooses_on_ten_thousand_clusters(scores_in_go: Path) -> None:
+def test_choices_are_the_same_on_ten_thousand_clusters(scores_in_go: Path) -> None:
     random = np.random.default_rng(20)
     worlds = [random_world(random, int(random.integers(1, 24))) for _ in range(CASES)]
-    files = [str(FOLDER / "fixture.json"), str(FOLDER / "fixture.safetensors")]
-    asked = b"".join(packed(*world) for world in worlds)
-    done = subprocess.run([scores_in_go, *files], input=asked, capture_output=True, check=True)
-    answers = np.frombuffer(done.stdout, "<f4")
-    network = policy.read(FOLDER / "fixture").network
-
-    start, compared = 0, 0
-    for nodes, pod in worlds:
-        ours = network(policy.build(nodes, pod))
-        theirs = answers[start : start + len(ours)]
-        start += len(ours)
-        np.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=1e-5)
-        feasible = np.asarray(nodes.feasible, np.bool_)
-        if not feasible.any():
-            continue
-        here, there = int(policy.choose(ours, feasible)), int(policy.choose(theirs, feasible))
-        assert ours[feasible].max() - ours[there] <= CLOSE
-        assert theirs[feasible].max() - theirs[here] <= CLOSE
-        best = np.sort(ours[feasible])
-        if len(best) > 1 and best[-1] - best[-2] > CLOSE:
-            assert here == there
-            compared += 1
-    assert start == len(answers)
-    assert compared > CASES / 2, "most cases must have a clear winner"
+    many = clusters_of(worlds)
+    for name, stem in STEMS.items():
+        clear = agree(in_all(scores_in_go, stem, many), many)
+        assert clear > CASES / 2, f"most cases must have a clear winner for {name}"
 
 
-def test_other_weights_would_be_noticed(scores_in_go: Path, tmp_path: Path) -> None:
-    from pilothouse.testing.placement import random_policy
-
-    random_policy(tmp_path, seed=1)
-    nodes, pod = random_world(np.random.default_rng(3), 8)
-    files = [str(tmp_path / "fixture.json"), str(tmp_path / "fixture.safetensors")]
-    done = subprocess.run(
-        [scores_in_go, *files], input=packed(nodes, pod), capture_output=True, check=True
+@every_policy
+def test_permuting_nodes_permutes_the_values_of_all_three(
+    scores_in_go: Path, stem: Path, some: Clusters
+) -> None:
+    random = np.random.default_rng(8)
+    orders = [random.permutation(len(np.asarray(nodes.pods))) for nodes, _ in some.worlds]
+    moved = clusters_of(
+        [
+            (Nodes(**{f.name: np.asarray(getattr(nodes, f.name))[order] for f in fields(Nodes)}), p)
+            for (nodes, p), order in zip(some.worlds, orders, strict=True)
+        ]
     )
-    ours = policy.read(FOLDER / "fixture").network(policy.build(nodes, pod))
+    before, after = in_all(scores_in_go, stem, some), in_all(scores_in_go, stem, moved)
 
-    assert not np.allclose(np.frombuffer(done.stdout, "<f4"), ours, rtol=1e-2)
+    for name, values in after.items():
+        for case, order in enumerate(orders):
+            same_values(values[case, : len(order)], before[name][case, order], name)
+
+
+def test_other_weights_would_be_noticed(scores_in_go: Path, tmp_path: Path, some: Clusters) -> None:
+    random_policy(tmp_path, seed=1)
+    ours = in_numpy(policy.read(STEMS["fixture"]).network, some)
+    theirs = in_go(scores_in_go, tmp_path / "fixture", some)
+
+    with pytest.raises(AssertionError):
+        agree({"JAX": ours, "NumPy": ours, "Go": theirs}, some)
+
+
+@every_policy
+def test_padding_that_counts_would_be_noticed(stem: Path, some: Clusters) -> None:
+    network = policy.read(stem).network
+    ours = in_numpy(network, some)
+    wrong = network(some.features, np.ones_like(some.valid))
+
+    with pytest.raises(AssertionError, match="NumPy"):
+        agree({"JAX": ours, "NumPy": wrong, "Go": ours}, some)

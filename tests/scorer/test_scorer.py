@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 from pilothouse import policy
 from pilothouse.policy import FEATURES
 from pilothouse.policy.machines import Machine
+from pilothouse.policy.network import pool
 from pilothouse.scorer.app import Parts, create_app
 from pilothouse.scorer.board import LATENCY_SECONDS, Board, Latency, PolicySource
 from pilothouse.scorer.placements import Placements
@@ -121,28 +124,44 @@ def test_suggestions_are_the_policys_scores_with_the_features_used(scorer: Score
     assert set(rows["near"]["contributions"]) == {"load", "energy", "latency"}
 
 
-def test_what_would_have_flipped_a_choice_really_flips_it(scorer: Scorer) -> None:
-    for soft in (None, 10, 20, 60):
-        said = scorer.suggest(cpu_millicores=100, memory_mib=64, soft_limit_ms=soft)
-        chosen = next(row for row in said["nodes"] if row["node"] == said["chosen"])
-        flip = chosen["flip"]
-        if flip is None or flip["feature"] != "latency_ms":
-            continue
-        assert said["chosen"] in flip["sentence"]
-        # Redo it by hand: the network, given that one other value, prefers the other node.
-        network = policy.read(FOLDER / "fixture").network
-        rows = [np.float32(list(row["features"].values())) for row in said["nodes"]]
-        features = np.stack(rows)
-        place = [row["node"] for row in said["nodes"]].index(said["chosen"])
-        from pilothouse.policy.network import pool
-        from pilothouse.policy.reasons import _variants
+def with_other(features: dict[str, float], name: str, value: float) -> dict[str, float]:
+    """A node's features by hand, with another latency or CPU share and what follows from it."""
+    made = features | {name: value}
+    if name == "cpu_requested_share":
+        made["cpu_after_share"] += value - features[name]
+    for limit in ("soft", "hard"):
+        if name == "latency_ms" and features[f"has_{limit}"]:
+            allowed = features[f"{limit}_limit_ms"]
+            made[f"latency_over_{limit}"] = max(-1.0, min((value - allowed) / allowed, 1.0))
+    return made
 
-        pooled = pool(network.encode(features), np.ones(len(rows), np.bool_))
-        other = _variants(features[[place]], "latency_ms", np.float64([flip["then"]]))
-        feasible = [row["feasible"] for row in said["nodes"]]
-        q = network.judge(network.encode(features), pooled)
-        rivals = [v for i, v in enumerate(q) if feasible[i] and i != place]
-        assert network.judge(network.encode(other), pooled[np.newaxis])[0, 0] <= max(rivals)
+
+def test_what_would_have_flipped_a_choice_really_flips_it(scorer: Scorer) -> None:
+    network = policy.read(FOLDER / "fixture").network
+    checked = {"latency_ms": 0, "cpu_requested_share": 0}
+    for cpu, soft in itertools.product((0, 100, 1000, 2500), (None, 10, 20, 60, 100)):
+        said = scorer.suggest(cpu_millicores=cpu, memory_mib=64, soft_limit_ms=soft)
+        rows = [np.float32(list(row["features"].values())) for row in said["nodes"]]
+        encoded = network.encode(np.stack(rows))
+        pooled = pool(encoded, np.ones(len(rows), np.bool_))
+        q = network.judge(encoded, pooled)
+        for place, row in enumerate(said["nodes"]):
+            if row["flip"] is None:
+                continue
+            name, then = row["flip"]["feature"], row["flip"]["then"]
+            assert row["node"] in row["flip"]["sentence"]
+            rival = max(
+                value
+                for at, (value, other) in enumerate(zip(q, said["nodes"], strict=True))
+                if other["feasible"] and at != place
+            )
+            other = np.float32([list(with_other(row["features"], name, then).values())])
+            after = float(network.judge(network.encode(other), pooled)[0])
+            assert (q[place] > rival) == (row["node"] == said["chosen"])
+            assert (after > rival) != (q[place] > rival), row["flip"]
+            checked[name] += 1
+    assert checked["latency_ms"] >= 25, "few cases say anything, so few were checked"
+    assert checked["cpu_requested_share"] >= 3
 
 
 def test_candidates_may_be_named_or_brought_along(scorer: Scorer) -> None:
@@ -385,6 +404,17 @@ def test_the_page_and_its_parts_are_served(scorer: Scorer) -> None:
         answer = scorer.call("GET", path)
         assert answer.status_code == 200
         assert kind in answer.headers["content-type"]
+    page, script = scorer.call("GET", "/").text, scorer.call("GET", "/page.js").text
+
+    assert '<script src="/page.js" defer>' in page
+    for graph in ("pods", "active", "latency"):
+        assert f'<svg id="{graph}"' in page
+        assert f"draw(document.getElementById('{graph}')" in script
+    drawn = set(re.findall(r"graphs\.(\w+)", script))
+    assert {"pods_per_node", "active_nodes", "chosen_latency_ms"} <= drawn
+    assert drawn <= set(scorer.call("GET", "/v1/graphs").json()), "it draws what is not answered"
+    listed = set(re.findall(r"\bn\.(\w+)", script))
+    assert listed <= set(scorer.call("GET", "/v1/nodes").json()["nodes"][0])
 
 
 def test_a_body_that_is_too_large_or_endless_is_refused(scorer: Scorer) -> None:

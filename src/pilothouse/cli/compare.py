@@ -45,6 +45,14 @@ def placement(
         str, typer.Option(help="short, or thesis: its 500 cycles, and with --live its waits.")
     ] = "short",
     pods: Annotated[int, typer.Option(min=1, help="Pods at once.")] = 30,
+    cpu: Annotated[int, typer.Option(min=1, help="Millicores that a pod asks for.")] = 250,
+    memory: Annotated[int, typer.Option(min=1, help="MiB that a pod asks for.")] = 64,
+    soft: Annotated[
+        int, typer.Option(min=0, help="A pod's soft latency limit in ms; 0: none.")
+    ] = 20,
+    hard: Annotated[
+        int, typer.Option(min=0, help="A pod's hard latency limit in ms; 0: none.")
+    ] = 30,
     replacements: Annotated[
         int, typer.Option(min=1, help="Test 2: pods after the first ones.")
     ] = 120,
@@ -96,6 +104,10 @@ def placement(
         test=test,
         pods=pods,
         replacements=replacements,
+        cpu_millicores=cpu,
+        memory_mib=memory,
+        soft_ms=soft,
+        hard_ms=hard,
         nodes_move=nodes_move,
         latency_factor=latency_factor,
         **PRESETS[preset],
@@ -110,6 +122,7 @@ def placement(
     if out is not None:
         for plot in comparing.plots_of(comparison):
             comparing.write_plot(plot, out)
+        comparing.write_steps(comparison, out)
         title = f"Placement, test {test}"
         comparing.write_page(out, title, [comparison], f"{comparison.where.capitalize()}.")
     if as_json:
@@ -135,10 +148,12 @@ def _draw(
     need("jax", "optax", "matplotlib")
     from pilothouse.learn.placement import comparing, reproducing
 
-    with progress("Drawing", quiet=as_json, total=12) as advance:
+    with progress("Drawing", quiet=as_json, total=2 if only_training else 12) as advance:
         if only_training:
-            plots = reproducing.training_plots(seeds)
-            written = [path for plot in plots for path in comparing.write_plot(plot, where)]
+            written = []
+            for plot in reproducing.training_plots(seeds):
+                written += comparing.write_plot(plot, where)
+                advance()
         else:
             written = reproducing.reproduce(where, seeds=seeds, find=find, told=advance)
     if as_json:

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from pilothouse.cli import main
+from pilothouse.learn.placement import reproducing, rewards, trainer
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -54,9 +58,86 @@ def test_compare_writes_plots_tables_and_a_page(
         "index.html",
         "test2-latency.csv",
         "test2-latency.png",
+        "test2-steps.csv",
         "test2-used-nodes.csv",
         "test2-used-nodes.png",
     }
+
+
+def test_a_compared_pod_asks_for_what_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "compare placement --arms most-allocated --seeds 2 --pods 4 --json"
+    _, usual, _ = answered(capsys, *words.split())
+    words += " --cpu 4000 --memory 100 --soft 0 --hard 90"
+    code, out, _ = answered(capsys, *words.split())
+    told = json.loads(out)
+    means = {row["figure"]: row["mean"] for row in told["rows"]}
+
+    assert code == 0
+    assert means["used nodes"] > 1, "four pods of 4000m do not fit one node of 8 cores"
+    assert means["hard violations, %"] == 0, "no latency of the test is beyond 90 ms"
+    assert means["soft violations, %"] is None, "there is no soft limit to break"
+    assert "4000m and 100 MiB" in told["notes"][0]
+    assert "0 and 90 ms" in told["notes"][1]
+    before = {row["figure"]: row["mean"] for row in json.loads(usual)["rows"]}
+    assert before["used nodes"] == 1
+    assert before["hard violations, %"] > 0
+
+
+def figure(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.slow
+def test_thesis_figures_are_drawn_one_plot_and_one_csv_each(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tiny = {"steps": 8, "train_every": 1, "envs": 2, "batch": 4, "updates": 1, "buffer": 16}
+    tiny |= {"learning_starts": 1, "courses": 2, "encoder": (4,), "head": (4,)}
+    monkeypatch.setattr(trainer, "THESIS", replace(trainer.THESIS, **tiny))
+    # One reward and one training, so that one program is compiled; which policy has which reward
+    # is tested elsewhere.
+    monkeypatch.setattr(rewards, "OF_POLICY", dict.fromkeys(rewards.OF_POLICY, "thesis-el-rl"))
+    monkeypatch.setattr(reproducing, "training_plots", cache(reproducing.training_plots))
+    training, every = tmp_path / "training", tmp_path / "every"
+    for where, asked in ((training, "--phase training"), (every, "--reproduce thesis")):
+        words = f"compare placement --seeds 1 --json {asked} --out {where}"
+        code, out, _ = answered(capsys, *words.split())
+        told = json.loads(out)
+        assert code == 0
+        assert told["simulated"] is True
+        assert {Path(path).name for path in told["written"]} == {p.name for p in where.iterdir()}
+
+    assert sorted(path.name for path in training.iterdir()) == [
+        f"figure-5-{number}.{kind}" for number in ("09", "10") for kind in ("csv", "png")
+    ]
+    page = (every / "index.html").read_text()
+    names = [f"figure-5-{number:02d}" for number in range(1, 13)]
+    for folder, own in ((training, names[8:10]), (every, names)):
+        for name in own:
+            rows = figure(folder / f"{name}.csv")
+            curves = set(rows[0]) - {"step", "change"}
+            assert len(rows) > 90
+            assert {"1", "0"} == {row["change"] for row in rows}, f"{name}: no change point"
+            assert all(any(row[curve] for row in rows) for curve in curves), f"{name}: empty"
+            assert {f"{c} (average of 10)" for c in curves if "(" not in c} <= curves
+            picture = (folder / f"{name}.png").read_bytes()
+            assert picture.startswith(b"\x89PNG")
+            assert len(picture) > 10_000
+    assert {p.name for p in every.iterdir()} == {
+        "index.html",
+        "versions.json",
+        *(f"{name}.{kind}" for name in names for kind in ("csv", "png")),
+    }
+    for node in range(3):  # 5.5 to 5.7: EL-RL puts a cycle's thirty pods on the nearest
+        first = figure(every / f"figure-5-{5 + node:02d}.csv")[29]
+        assert first[f"node {node}"] == "30"
+    assert {"default", "ee", "lb", "el-rl"} <= set(figure(training / "figure-5-09.csv")[0])
+    assert {"default", "heuristic", "el-rl"} <= set(figure(every / "figure-5-12.csv")[0])
+    made_by = json.loads((every / "versions.json").read_text())
+    assert {"pilothouse", "numpy", "jax", "policy el-rl"} <= set(made_by)
+    assert all(f"{name}.png" in page for name in names)
+    assert all(f"{name} {version}" in page for name, version in made_by.items())
 
 
 @pytest.mark.parametrize(
@@ -72,6 +153,7 @@ def test_compare_writes_plots_tables_and_a_page(
         ("compare placement --live k --reproduce thesis", "--live plays the tests with"),
         ("compare placement --live k --nodes-move --test 2", "only the lab's workers"),
         ("compare placement --preset slow", "Available: short, thesis"),
+        ("compare placement --soft 40", "no larger than --hard"),
     ],
 )
 def test_mistakes_are_named(capsys: pytest.CaptureFixture[str], words: str, message: str) -> None:

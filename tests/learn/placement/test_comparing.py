@@ -12,7 +12,9 @@ import pytest
 
 from pilothouse.errors import InvalidSetting
 from pilothouse.learn.placement import comparing, reproducing, thesis_tests
+from pilothouse.learn.placement.chooser import HEURISTICS
 from pilothouse.learn.placement.comparing_live import LiveArm, as_it_is, compare_live
+from pilothouse.learn.placement.playing import play
 from pilothouse.learn.placement.thesis_tests import PRESETS, Trial
 from tests.learn.placement.standin import StandIn, stand_in
 
@@ -45,6 +47,8 @@ def test_pods_that_do_not_fit_one_node_are_scaled_and_that_is_said() -> None:
     assert "scaled to 63m" in trial.deviations()[0]
     assert Trial().fitted(8000, 4096).deviations() == []
     assert "5 times" in Trial(latency_factor=5).deviations()[0]
+    assert "Pods ask for 500m" in Trial(cpu_millicores=500).deviations()[0]
+    assert "limits are 10 and 40 ms" in Trial(soft_ms=10, hard_ms=40).deviations()[0]
     with pytest.raises(InvalidSetting, match="Ask for fewer with --pods"):
         Trial().fitted(10, 4096)
 
@@ -141,6 +145,59 @@ def test_a_csv_has_raw_values_averages_and_change_points(tmp_path: Path) -> None
         ["1", "", "1", "0"],
         ["2", "3", "2", "1"],
     ]
+
+
+def test_every_figure_is_written_step_by_step(tmp_path: Path) -> None:
+    trial = Trial(test=2, pods=3, replacements=6)
+    made = comparing.compare(trial, ("default", "el-rl"), seeds=3)
+    path = comparing.write_steps(made, tmp_path)
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    means = {(row.arm, row.figure): row.mean for row in made.rows}
+
+    assert list(rows[0]) == ["step", "arm", *comparing.FIGURES, "change"]
+    assert len(rows) == 2 * trial.steps
+    for arm in ("default", "el-rl"):
+        own = [row for row in rows if row["arm"] == arm]
+        assert [int(row["step"]) for row in own if row["change"] == "1"] == list(trial.changes)
+        for figure in comparing.FIGURES:
+            values = [float(row[figure]) for row in own]
+            told = sum(values) if figure == comparing.ENERGY else sum(values) / len(values)
+            assert told == pytest.approx(means[arm, figure], rel=1e-2, abs=1e-2), figure
+    assert means["default", "hard violations, %"] > 0
+    assert means["el-rl", comparing.ENERGY] > 0
+    assert comparing.NOTHING_PENDS in made.notes
+
+
+def test_courses_that_end_before_others_count_nothing_afterwards(tmp_path: Path) -> None:
+    trial = Trial(test=2, nodes_move=True)
+    made = comparing.compare(trial, ("least-allocated", "most-allocated"), seeds=6)
+    played, courses = made.played["least-allocated"], thesis_tests.courses(trial, 6)
+    ended = np.isfinite(played.active).sum(axis=0)
+
+    assert ended.min() < ended.max(), "the control: some courses end before others"
+    for course in range(6):
+        own = slice(course, course + 1)
+        alone = play(courses.rows(own), HEURISTICS["least-allocated"])
+        for name in ("active", "watts", "latency_ms", "hopeless"):
+            told = getattr(played, name)[: ended[course], own]
+            np.testing.assert_array_equal(told, getattr(alone, name))
+            assert np.isnan(getattr(played, name)[ended[course] :, own]).all()
+    for plot in comparing.plots_of(made):
+        lengths = {len(curve) for curve in plot.curves.values()}
+        assert len(lengths) > 1, "the control: some arms place more often than others"
+        written = comparing.write_plot(plot, tmp_path)
+        rows = list(csv.reader(written[0].read_text().splitlines()))
+        assert len(rows) == 1 + max(lengths)
+        assert "" in rows[-1], "a short curve leaves its cells empty"
+    assert made.changes == (trial.changes[0], trial.lost_at)
+
+
+def test_curves_that_are_equal_share_a_line_and_its_name() -> None:
+    one = np.array([1.0, np.nan])
+    curves = {"a": one, "b": one + 1, "c": one.copy(), "d": np.array([1.0])}
+
+    assert comparing._alike(curves) == [["a", "c"], ["b"], ["d"]]
 
 
 def test_versions_name_the_program_its_libraries_and_every_policy() -> None:

@@ -2,8 +2,9 @@
 """Arms side by side on the thesis's tests: tables with intervals, plots and CSV.
 
 Every arm meets the same pods, latencies and background load. Intervals are 95 %, over seeds, of
-each seed's mean, by Student's t. Simulated, a pod that fits nowhere is given up; on a real cluster
-it is pending until patience ends. Energy is modelled, at the thesis's pace of placements.
+each seed's mean, by Student's t. Simulated, a pod that fits nowhere is given up and any other is
+bound at once, so nothing is pending; on a real cluster it is pending until patience ends. Energy is
+modelled, at the thesis's pace of placements.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ LEARNED = ("ee", "lb", "el-rl")
 ARMS = (*HEURISTICS, "hybrid", *LEARNED)
 USUAL_ARMS = "default,most-allocated,best-fit,random,heuristic,hybrid,ee,lb,el-rl"
 WINDOW = 10  # steps of the moving average
+ENERGY = "energy, Wh modelled"
+NOTHING_PENDS = (
+    "Pending time is 0 because it is simulated: time stands still from a pod's arrival to its "
+    "binding. Real schedulers are timed with --live."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +59,28 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
     @property
+    def name(self) -> str:
+        return f"test {self.trial.test}" + (", nodes move" if self.trial.nodes_move else "")
+
+    @property
     def changes(self) -> tuple[int, ...]:
-        """Steps at which latencies, or on a real cluster the nodes, change."""
-        moved = bool(self.profiles) and self.trial.nodes_move
-        return (self.trial.lost_at,) if moved else self.trial.changes
+        """Steps at which latencies or nodes change.
+
+        Where nodes move a real cluster's latencies stay. Simulated, the second change of latencies
+        comes after lost pods were placed again, which are not as many in every course and arm: no
+        one step could mark it.
+        """
+        if not self.trial.nodes_move:
+            return self.trial.changes
+        lost = self.trial.lost_at
+        return (lost,) if self.profiles else (self.trial.changes[0], lost)
+
+    @property
+    def change(self) -> str:
+        """What changes there."""
+        if not self.trial.nodes_move:
+            return "latencies change"
+        return "nodes change" if self.profiles else "latencies, then nodes change"
 
     @property
     def where(self) -> str:
@@ -72,22 +96,28 @@ def mean_of(values: F8) -> F8:
 
 
 def _energy_wh(played: Played, trial: Trial) -> F8:
-    """(courses,), modelled: what the used nodes draw between placements at the thesis's pace."""
+    """Modelled: what the used nodes draw until the next placement, at the thesis's pace."""
     seconds = np.array([trial.seconds_before(step + 1) for step in range(len(played.watts))])
-    energy: F8 = np.nansum(played.watts * seconds[:, None], axis=0) / 3600
+    energy: F8 = played.watts * seconds[:, None] / 3600
     return energy
 
 
 FIGURES: dict[str, Callable[[Played, Trial], F8]] = {
-    "used nodes": lambda p, trial: mean_of(p.active),
-    "chosen latency, ms": lambda p, trial: mean_of(p.latency_ms),
-    "soft violations, %": lambda p, trial: 100 * mean_of(p.over_soft),
-    "hard violations, %": lambda p, trial: 100 * mean_of(p.over_hard),
-    "energy, Wh modelled": _energy_wh,
-    "max-min load share": lambda p, trial: mean_of(p.spread),
-    "pending, s": lambda p, trial: mean_of(p.pending_seconds),
-    "pods that fitted nowhere, %": lambda p, trial: 100 * mean_of(p.hopeless),
+    "used nodes": lambda p, trial: p.active,
+    "chosen latency, ms": lambda p, trial: p.latency_ms,
+    "soft violations, %": lambda p, trial: 100 * p.over_soft,
+    "hard violations, %": lambda p, trial: 100 * p.over_hard,
+    ENERGY: _energy_wh,
+    "max-min load share": lambda p, trial: p.spread,
+    "pending, s": lambda p, trial: p.pending_seconds,
+    "pods that fitted nowhere, %": lambda p, trial: 100 * p.hopeless,
 }
+"""By step, (steps, courses). A course's figure is the mean of its steps; of energy, the sum."""
+
+
+def _by_course(figure: str, values: F8) -> F8:
+    whole: F8 = np.nansum(values, axis=0) if figure == ENERGY else mean_of(values)
+    return whole
 
 
 def chooser_of(arm: str, find: Callable[[str], Policy] = shipped) -> Chooser:
@@ -116,13 +146,14 @@ def compare(
     for arm, chooser in choosers.items():
         played[arm] = play(courses, chooser)
         told()
-    return Comparison(trial=trial, played=played, rows=rows_of(played, trial))
+    notes = (*trial.deviations(), NOTHING_PENDS)
+    return Comparison(trial=trial, played=played, rows=rows_of(played, trial), notes=notes)
 
 
 def rows_of(played: dict[str, Played], trial: Trial) -> tuple[Row, ...]:
     """Every figure of every arm."""
     return tuple(
-        _row(arm, figure, measure(own, trial))
+        _row(arm, figure, _by_course(figure, measure(own, trial)))
         for arm, own in played.items()
         for figure, measure in FIGURES.items()
     )
@@ -206,10 +237,43 @@ def _write_csv(plot: Plot, folder: Path) -> Path:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["step", *columns, "change"])
-        for step in range(len(next(iter(columns.values())))):
-            values = [f"{c[step]:.4g}" if np.isfinite(c[step]) else "" for c in columns.values()]
+        for step in range(max(map(len, columns.values()))):
+            values = [_at(column, step) for column in columns.values()]
             writer.writerow([step, *values, int(step in plot.changes)])
     return path
+
+
+def _at(column: F8, step: int) -> str:
+    """A value as text; empty where it has no meaning, and after the end."""
+    return f"{column[step]:.4g}" if step < len(column) and np.isfinite(column[step]) else ""
+
+
+def write_steps(comparison: Comparison, folder: Path) -> Path:
+    """``testN-steps.csv``: every figure of every arm after every placement, means over seeds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"test{comparison.trial.test}-steps.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["step", "arm", *FIGURES, "change"])
+        for arm, own in comparison.played.items():
+            columns = [mean_of(figure(own, comparison.trial).T) for figure in FIGURES.values()]
+            for step in range(len(own.active)):
+                values = [_at(column, step) for column in columns]
+                writer.writerow([step, arm, *values, int(step in comparison.changes)])
+    return path
+
+
+def _alike(curves: dict[str, F8]) -> list[list[str]]:
+    """Names by curve: equal ones share a line, or the last drawn would hide the others."""
+    groups: list[list[str]] = []
+    for name, values in curves.items():
+        for names in groups:
+            if np.array_equal(curves[names[0]], values, equal_nan=True):
+                names.append(name)
+                break
+        else:
+            groups.append([name])
+    return groups
 
 
 def _write_png(plot: Plot, folder: Path) -> Path:
@@ -222,10 +286,10 @@ def _write_png(plot: Plot, folder: Path) -> Path:
     make: Any = drawing.Figure
     figure = make(figsize=(9.5, 4.2), layout="constrained")
     axes = figure.add_subplot()
-    for number, (name, values) in enumerate(plot.curves.items()):
-        color = f"C{number}"
+    for number, names in enumerate(_alike(plot.curves)):
+        color, values = f"C{number}", plot.curves[names[0]]
         axes.plot(values, color=color, alpha=0.45, linewidth=0.8)
-        axes.plot(moving_average(values), color=color, label=name)
+        axes.plot(moving_average(values), color=color, label=", ".join(names))
     for number, change in enumerate(plot.changes):
         label = plot.change if number == 0 else None
         axes.axvline(change, color="gray", linestyle="--", linewidth=1, label=label)
@@ -249,11 +313,11 @@ def plots_of(comparison: Comparison) -> list[Plot]:
     return [
         Plot(
             name=f"test{trial.test}-{name}",
-            title=f"{title}, test {trial.test}, {comparison.where}",
+            title=f"{title}, {comparison.name}, {comparison.where}",
             unit=unit,
             curves={arm: pick(own) for arm, own in comparison.played.items()},
             changes=comparison.changes,
-            change="nodes change" if comparison.changes != trial.changes else "latencies change",
+            change=comparison.change,
         )
         for name, title, unit, pick in both
     ]
@@ -263,7 +327,7 @@ def write_page(folder: Path, title: str, tables: Sequence[Comparison], notes: st
     """One HTML page with the tables and every PNG of the folder."""
     parts = [f"<h1>{html.escape(title)}</h1>", f"<p>{html.escape(notes)}</p>"]
     for comparison in tables:
-        parts.append(f"<h2>Test {comparison.trial.test}, {comparison.where}</h2>")
+        parts.append(f"<h2>{comparison.name.capitalize()}, {comparison.where}</h2>")
         said = [f"{arm}: {words}." for arm, words in comparison.profiles.items()]
         parts += [f"<p>{html.escape(note)}</p>" for note in (*said, *comparison.notes)]
         parts.append("<table>")

@@ -25,7 +25,10 @@ F8: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Played:
-    """Arrays (steps, courses) after each placement; NaN where a figure has no meaning."""
+    """Arrays (steps, courses) after each placement; NaN where a figure has no meaning.
+
+    Courses whose nodes move place lost pods again, so some end before others: NaN from there on.
+    """
 
     active: F8  # used nodes
     spread: F8  # most minus least load share, mean of CPU and memory
@@ -41,11 +44,11 @@ class Played:
 
     def mean_active(self) -> F8:
         """(courses,), used nodes over time."""
-        mean: F8 = self.active.mean(axis=0)
+        mean: F8 = np.nanmean(self.active, axis=0)
         return mean
 
     def mean_spread(self) -> F8:
-        mean: F8 = self.spread.mean(axis=0)
+        mean: F8 = np.nanmean(self.spread, axis=0)
         return mean
 
     def share(self, flags: F8) -> float:
@@ -61,9 +64,9 @@ def play(courses: Courses, chooser: Chooser, *, told: Callable[[], None] = lambd
 def play_on(fleet: Fleet, chooser: Chooser, *, told: Callable[[], None] = lambda: None) -> Played:
     """All steps of a fleet that has just begun."""
     rows: list[dict[str, F8]] = []
-    while (fleet.step_number < fleet.courses.steps).any():
+    while (going := fleet.step_number < fleet.courses.steps).any():
         step = fleet.place(chooser.choose(fleet))
-        rows.append(_told(step))
+        rows.append({name: np.where(going, own, np.nan) for name, own in _told(step).items()})
         told()
     return Played(**{name: np.stack([row[name] for row in rows]) for name in rows[0]})
 

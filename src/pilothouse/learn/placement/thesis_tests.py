@@ -50,10 +50,16 @@ class Trial:
     nodes_move: bool = False  # test 2: one node is lost and a better one joins
     latency_factor: int = 1  # of all latencies and limits
     waits: bool = False  # on a real cluster: as long as the thesis between placements
+    scaled: bool = False  # requests were made smaller to fit the nodes
 
     def __post_init__(self) -> None:
         if self.test not in (1, 2):
             raise InvalidSetting(f"There are two tests, 1 and 2, but got {self.test}.")
+        if 0 < self.hard_ms < self.soft_ms:
+            raise InvalidSetting(
+                f"A soft limit of {self.soft_ms} ms lies beyond the hard one of {self.hard_ms} ms, "
+                "so it could never matter. Give a --soft that is no larger than --hard."
+            )
 
     @property
     def steps(self) -> int:
@@ -84,21 +90,26 @@ class Trial:
                 f"{self.pods} pods cannot fit one node with {cpu_millicores}m and {memory_mib} MiB "
                 "free. Ask for fewer with --pods."
             )
-        return replace(self, cpu_millicores=cpu, memory_mib=memory)
+        smaller = (cpu, memory) != (self.cpu_millicores, self.memory_mib)
+        return replace(self, cpu_millicores=cpu, memory_mib=memory, scaled=smaller)
 
     def deviations(self) -> list[str]:
         """Where this differs from the thesis's pod, as sentences."""
         usual, said = Trial(), []
-        if (self.cpu_millicores, self.memory_mib) != (usual.cpu_millicores, usual.memory_mib):
+        ours, thesis = (f"{t.cpu_millicores}m and {t.memory_mib} MiB" for t in (self, usual))
+        if self.scaled:
             said.append(
-                f"Requests are scaled to {self.cpu_millicores}m and {self.memory_mib} MiB (the "
-                f"thesis's pods ask for {usual.cpu_millicores}m and {usual.memory_mib} MiB, of "
-                f"which {self.pods} do not fit one of these nodes)."
+                f"Requests are scaled to {ours}, so that all {self.pods} pods fit one of these "
+                f"nodes (the thesis's ask for {thesis})."
             )
+        elif ours != thesis:
+            said.append(f"Pods ask for {ours} (the thesis's for {thesis}).")
+        ours, thesis = (f"{t.soft_ms} and {t.hard_ms} ms" for t in (self, usual))
+        if ours != thesis:
+            said.append(f"Soft and hard limits are {ours} (the thesis's: {thesis}).")
         if self.latency_factor != 1:
             said.append(
-                f"Latencies and limits are {self.latency_factor} times the thesis's "
-                f"({self.soft_ms} and {self.hard_ms} ms)."
+                f"Latencies and limits ({ours}) are taken {self.latency_factor} times as long."
             )
         return said
 
