@@ -64,7 +64,7 @@ def test_the_fixed_address_is_in_the_part_of_the_range_that_is_left_for_such() -
 
 
 def test_the_service_finds_the_scorer_of_the_chart() -> None:
-    chart = (ROOT / "deploy/charts/pilothouse/templates/placement.yaml").read_text()
+    chart = (ROOT / "deploy/charts/pilothouse/templates/placement/scorer.yaml").read_text()
     service = document("scorer-service.yaml")
     selector = ", ".join(f"{k}: {v}" for k, v in service["spec"]["selector"].items())
 
