@@ -84,6 +84,13 @@ def test_the_lab_puts_its_addresses_into_the_profile(site: Site) -> None:
     assert token.stat().st_mode & 0o077 == 0
 
 
+def test_the_scorer_asks_prometheus_where_the_lab_has_one(site: Site) -> None:
+    address = f"--prometheus=http://127.0.0.1:{site.ports['prometheus']}"
+
+    assert address in placement.scorer(site, "ee", prometheus=True).command
+    assert "prometheus" not in " ".join(placement.scorer(site, "ee", prometheus=False).command)
+
+
 def test_an_unknown_profile_is_named(site: Site) -> None:
     with pytest.raises(UnknownName, match="el-rl"):
         placement.configuration(site, "el-lr")
