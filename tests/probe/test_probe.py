@@ -183,7 +183,7 @@ async def status_of(port: int, request: bytes) -> int:
         ("GET * HTTP/1.1", 404),
         ("GET /v1/latency?user=shop.example:80 HTTP/1.1", 403),
         ("GET /v1/latency?user=169.254.169.254 HTTP/1.1", 403),
-        ("GET /v1/latency?user=%5B127.0.0.1%5D:1 HTTP/1.1", 503),  # may be measured; nobody is there
+        ("GET /v1/latency?user=%5B127.0.0.1%5D:1 HTTP/1.1", 503),  # allowed; nobody is there
         ("GET /v1/latency?user=127.0.0.1%0A:80 HTTP/1.1", 403),
         ("GET /v1/latency?user=127.0.0.1%00:80 HTTP/1.1", 403),
         ("GET /v1/latency?user=127.0.0.1:%C2%B2 HTTP/1.1", 403),  # a superscript two is a digit
