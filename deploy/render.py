@@ -4,8 +4,8 @@
     python -m deploy.render [--check] [--helm COMMAND]
 
 The observer is two files, because the roles alone are what a person needs who runs the loop from a
-laptop. Of acting, every template below ``templates/acting`` is the manifest of the same name, but
-for the hooks, which mean something to Helm alone.
+laptop. Every template below ``templates/acting`` and ``templates/placement`` is the manifest of the
+same name, but for the hooks, which mean something to Helm alone.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ REST = HERE / "manifests" / "observer.yaml"
 HOOKS = "removal.yaml"
 # The switch stands at enabled, as for somebody who says --enforce on a command line of their own.
 ACTING = ("acting.enabled=true", "acting.enforce=safety", "acting.nodeAgent.enabled=true")
+# The user is whoever applies it to fill in, like the image.
+PLACEMENT = ("placement.enabled=true", "placement.user=user.example:80")
 KUBERNETES_VERSION = "1.36"
 HEADER = """# SPDX-License-Identifier: Apache-2.0
 # Written by `make manifests` from deploy/charts/pilothouse. Do not edit: change the chart.
@@ -52,8 +54,8 @@ def manifests(helm: str) -> dict[Path, str]:
     who = [d for d in observer if yaml.safe_load(d)["kind"] in WHO]
     rest = [d for d in observer if yaml.safe_load(d)["kind"] not in WHO]
     files = {ROLES: who, REST: rest}
-    for source, text in documents(render(helm, *ACTING)):
-        if source.parent.name == "acting" and source.name != HOOKS:
+    for source, text in documents(render(helm, *ACTING, *PLACEMENT)):
+        if source.parent.name in ("acting", "placement") and source.name != HOOKS:
             files.setdefault(HERE / "manifests" / source.name, []).append(text)
     return {path: HEADER + "---\n".join(texts) for path, texts in files.items()}
 

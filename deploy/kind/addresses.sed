@@ -1,4 +1,2 @@
-# Puts kind's addresses into a profile of deploy/scheduler: the scorer's, and the same for records.
-s#^\( *\)scorerAddress: .*#\1scorerAddress: http://10.96.0.70:10270\
-\1journalAddress: http://10.96.0.70:10270\
-\1journalTokenFile: /etc/kubernetes/pilothouse/token#
+# Puts kind's address of the scorer into a profile of deploy/scheduler: for the table and for records.
+s#^\( *\)\(scorer\|journal\)Address: .*#\1\2Address: http://10.96.0.70:10270#

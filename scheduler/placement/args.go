@@ -67,7 +67,7 @@ type Args struct {
 	// QueueSize bounds the records that wait to be sent; what does not fit is dropped and counted.
 	QueueSize int `json:"queueSize,omitempty"`
 	// CompareShare is the share of enforced placements for which the default's choice is worked out.
-	CompareShare *float64 `json:"compareShare,omitempty"`
+	CompareShare float64 `json:"compareShare,omitempty"`
 	// UncountedNamespaces hold pods that do not make a node active.
 	UncountedNamespaces []string `json:"uncountedNamespaces,omitempty"`
 	// Fallback is for profiles in which nothing else scores.
@@ -80,7 +80,6 @@ type Args struct {
 
 // DefaultArgs are safe: the plugin watches and records, and decides nothing.
 func DefaultArgs() Args {
-	share := 0.01
 	return Args{
 		APIVersion:          ArgsVersion,
 		Kind:                ArgsKind,
@@ -90,7 +89,7 @@ func DefaultArgs() Args {
 		Timeout:             metav1.Duration{Duration: 800 * time.Millisecond},
 		MaximumAge:          metav1.Duration{Duration: 15 * time.Second},
 		QueueSize:           4096,
-		CompareShare:        &share,
+		CompareShare:        0.01,
 		UncountedNamespaces: []string{"kube-system"},
 		Fallback:            NoFallback,
 		NetworkInterface:    "eth0",
@@ -111,6 +110,9 @@ func ReadArgs(given runtime.Object) (*Args, error) {
 		if err := decoder.Decode(&args); err != nil {
 			return nil, fmt.Errorf("pilothousePlacementArgs: %w", err)
 		}
+	}
+	if args.UncountedNamespaces == nil { // null is unset; who wants none says []
+		args.UncountedNamespaces = DefaultArgs().UncountedNamespaces
 	}
 	return &args, args.validate().ToAggregate()
 }
@@ -155,7 +157,7 @@ func (a *Args) validate() field.ErrorList {
 	if a.QueueSize < 1 || a.QueueSize > 1<<20 {
 		found = append(found, field.Invalid(at.Child("queueSize"), a.QueueSize, "must be between 1 and 1048576"))
 	}
-	if share := *a.CompareShare; !(share >= 0 && share <= 1) {
+	if share := a.CompareShare; !(share >= 0 && share <= 1) {
 		found = append(found, field.Invalid(at.Child("compareShare"), share, "must be between 0 and 1"))
 	}
 	return append(found, a.validateAddresses(at)...)

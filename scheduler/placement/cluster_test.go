@@ -115,8 +115,7 @@ func aTable(t testing.TB, change func(answer map[string]any)) []byte {
 func withArgs(change func(*Args)) *Args {
 	args := DefaultArgs()
 	args.Mode = Enforce
-	zero := 0.0
-	args.CompareShare = &zero
+	args.CompareShare = 0
 	if change != nil {
 		change(&args)
 	}

@@ -268,7 +268,7 @@ func (p *Placement) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod
 		compared(Shadow, agreed)
 	}
 	c.record = p.describe(c, row)
-	if p.args.Mode == Enforce && rand.Float64() < *p.args.CompareShare {
+	if p.args.Mode == Enforce && rand.Float64() < p.args.CompareShare {
 		p.compareWithDefault(c.wish, row)
 	}
 	return nil

@@ -7,11 +7,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/component-base/metrics/testutil"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -391,5 +393,27 @@ func TestReadArgs_DefaultsAndRefuses(t *testing.T) {
 		if _, err := read(text); err == nil || !strings.Contains(err.Error(), says) {
 			t.Fatalf("%s: %v", text, err)
 		}
+	}
+}
+
+func TestReadArgs_NullIsUnsetAndZeroIsZero(t *testing.T) {
+	fields := reflect.TypeFor[Args]()
+	for i := range fields.NumField() {
+		name, _, _ := strings.Cut(fields.Field(i).Tag.Get("json"), ",")
+		args, err := ReadArgs(&runtime.Unknown{Raw: fmt.Appendf(nil, `{%q: null}`, name)})
+		if fields.Field(i).Type == reflect.TypeFor[metav1.Duration]() {
+			if err == nil || !strings.Contains(err.Error(), "invalid duration") {
+				t.Errorf("%s: null gives %v", name, err)
+			}
+			continue
+		}
+		if defaults := DefaultArgs(); err != nil || !reflect.DeepEqual(*args, defaults) {
+			t.Errorf("%s: null gives %+v %v", name, args, err)
+		}
+	}
+	raw := []byte(`{"compareShare": 0, "uncountedNamespaces": []}`)
+	args, err := ReadArgs(&runtime.Unknown{Raw: raw})
+	if err != nil || args.CompareShare != 0 || len(args.UncountedNamespaces) != 0 {
+		t.Fatalf("%+v %v", args, err)
 	}
 }

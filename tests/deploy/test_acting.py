@@ -20,7 +20,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from deploy.render import CHART, HOOKS, REST, ROLES, found_helm, manifests, render
+from deploy.render import CHART, HOOKS, REST, ROLES, manifests, render
 from pilothouse.act.fence import LAST_EPOCH, MOST_DIGITS
 from pilothouse.act.standing import HEARTBEAT_SECONDS
 from pilothouse.cli import app
@@ -39,17 +39,6 @@ ENFORCING = ("acting.enabled=true", "acting.enforce=safety/shop")
 ACTING = "pilothouse.dev/acting"
 HIDDEN = ("secrets", "nodes/proxy")
 Document = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def helm() -> str:
-    found = found_helm()
-    why = "There is no helm. Build it: pilothouse lab build --helm."
-    if found is None and os.environ.get("CI"):
-        pytest.fail(why)
-    if found is None:
-        pytest.skip(why)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -141,9 +130,11 @@ def test_shipped_budgets_and_windows_are_the_documented_ones(helm: str, tmp_path
 # The parts of acting.
 
 
-def test_manifests_of_acting_are_the_rendered_chart(helm: str) -> None:
+def test_manifests_are_the_rendered_chart(helm: str) -> None:
     wanted = manifests(helm)
-    assert {p.name for p in wanted} == {ROLES.name, REST.name, *TEMPLATES} - {HOOKS}
+    placement = {p.name for p in (CHART / "templates" / "placement").iterdir()}
+    assert placement == {"scorer.yaml", "probe.yaml"}
+    assert {p.name for p in wanted} == {ROLES.name, REST.name, *TEMPLATES, *placement} - {HOOKS}
     stale = [p.name for p, text in wanted.items() if p.read_text() != text]
     assert stale == [], "run make manifests"
 

@@ -23,7 +23,12 @@ def document(name: str) -> dict[str, Any]:
 
 def arguments(profile: Path) -> dict[str, Any]:
     command = ["sed", "-f", str(KIND / "addresses.sed"), str(profile)]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return plugin_arguments(
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    )
+
+
+def plugin_arguments(text: str) -> dict[str, Any]:
     plugins = yaml.safe_load(text)["profiles"][0]["pluginConfig"]
     return dict(next(p["args"] for p in plugins if p["name"] == "PilothousePlacement"))
 
@@ -33,13 +38,21 @@ def test_a_profile_gets_the_address_that_the_service_has(profile: Path) -> None:
     service = document("scorer-service.yaml")["spec"]
     address = f"http://{service['clusterIP']}:{service['ports'][0]['port']}"
     found = arguments(profile)
-    plain = yaml.safe_load(profile.read_text())["profiles"][0]["pluginConfig"][0]["args"]
+    plain = plugin_arguments(profile.read_text())
 
     assert found["scorerAddress"] == found["journalAddress"] == address
-    changed = {"scorerAddress", "journalAddress", "journalTokenFile"}
+    changed = {"scorerAddress", "journalAddress"}
     assert {k: v for k, v in found.items() if k not in changed} == {
         k: v for k, v in plain.items() if k not in changed
     }
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda path: path.stem)
+def test_a_profile_hands_its_records_to_the_scorer_it_asks(profile: Path) -> None:
+    given = plugin_arguments(profile.read_text())
+
+    assert given["journalAddress"] == given["scorerAddress"]
+    assert given["journalTokenFile"] == "/etc/kubernetes/pilothouse/token"  # the static pod's
 
 
 def test_the_fixed_address_is_in_the_part_of_the_range_that_is_left_for_such() -> None:
@@ -51,7 +64,7 @@ def test_the_fixed_address_is_in_the_part_of_the_range_that_is_left_for_such() -
 
 
 def test_the_service_finds_the_scorer_of_the_chart() -> None:
-    chart = (ROOT / "deploy/charts/pilothouse/templates/placement.yaml").read_text()
+    chart = (ROOT / "deploy/charts/pilothouse/templates/placement/scorer.yaml").read_text()
     service = document("scorer-service.yaml")
     selector = ", ".join(f"{k}: {v}" for k, v in service["spec"]["selector"].items())
 

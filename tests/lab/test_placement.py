@@ -74,12 +74,21 @@ def test_the_lab_puts_its_addresses_into_the_profile(site: Site) -> None:
     document = yaml.safe_load(placement.configuration(site, "el-rl").read_text())
     arguments = plugin_arguments(document)
 
+    token = placement.token_file(site.layout)
     assert arguments["scorerAddress"] == f"http://127.0.0.1:{site.ports['scorer']}"
+    assert arguments["journalAddress"] == arguments["scorerAddress"]
+    assert arguments["journalTokenFile"] == str(token)
     assert arguments["mode"] == "enforce"
     assert document["leaderElection"] == {"leaderElect": False}
-    token = placement.token_file(site.layout)
     assert len(token.read_text().strip()) > 30
     assert token.stat().st_mode & 0o077 == 0
+
+
+def test_the_scorer_asks_prometheus_where_the_lab_has_one(site: Site) -> None:
+    address = f"--prometheus=http://127.0.0.1:{site.ports['prometheus']}"
+
+    assert address in placement.scorer(site, "ee", prometheus=True).command
+    assert "prometheus" not in " ".join(placement.scorer(site, "ee", prometheus=False).command)
 
 
 def test_an_unknown_profile_is_named(site: Site) -> None:

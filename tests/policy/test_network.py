@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from pilothouse import policy
 from pilothouse.policy import Nodes, Pods
+from pilothouse.policy.features import MOST_SHARE
 from pilothouse.policy.network import Layer, Network
 from pilothouse.testing.placement import (
     FOLDER,
@@ -162,3 +164,19 @@ def test_features_stay_finite_whatever_the_columns_hold(bad: float) -> None:
         features = policy.build(nodes, limits)
         assert np.isfinite(features).all()
         assert np.isfinite(NETWORK(features)).all()
+
+
+@pytest.mark.parametrize("tiny", [5e-324, 1e-310])
+def test_next_to_nothing_is_full_and_too_far_without_a_warning(tiny: float) -> None:
+    nodes, pod = random_world(np.random.default_rng(1), 3)
+    least = np.full(3, tiny)
+    nodes = replace(nodes, cpu_allocatable=least, memory_allocatable=least, latency_ms=least + 10)
+    pod = replace(
+        pod, cpu_request=10.0, memory_request=10.0, soft_limit_ms=tiny, hard_limit_ms=tiny
+    )
+    features = policy.build(nodes, pod)
+    first = dict(zip(policy.FEATURES, features[0], strict=True))
+
+    assert np.isfinite(features).all()
+    assert first["latency_over_soft"] == first["latency_over_hard"] == 1
+    assert [v for k, v in first.items() if k.endswith("_after_share")] == [MOST_SHARE] * 2, first

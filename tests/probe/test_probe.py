@@ -15,6 +15,7 @@ import pytest
 from pilothouse.lab.delay import Way, set_delays
 from pilothouse.probe import Probe, Users, measure
 from pilothouse.probe.measure import split
+from pilothouse.probe.serve import MOST_KEPT
 
 ANSWER = b"HTTP/1.0 204 No Content\r\n\r\n"
 
@@ -153,6 +154,66 @@ def test_garbage_does_not_end_the_probe() -> None:
             writer.close()
         assert (await ask(port, "/healthz"))[0] == 200
         assert (await ask(port, "/v1/latency"))[0] == 503
+
+    run(check)
+
+
+LOOPBACK = Users(named=("127.0.0.1:1",), networks=(ipaddress.ip_network("127.0.0.0/8"),))
+
+
+async def status_of(port: int, request: bytes) -> int:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    head = (await reader.read()).split()
+    writer.close()
+    return int(head[1])
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("POST /v1/latency HTTP/1.1", 400),
+        ("GET /v1/latency", 400),
+        ("", 400),
+        ("\x00\xff \x01 \x02", 400),
+        ("GET http://[ HTTP/1.1", 400),
+        ("GET //[::1 HTTP/1.1", 400),
+        ("GET /v1/latency/../../etc/passwd HTTP/1.1", 404),
+        ("GET /V1/LATENCY HTTP/1.1", 404),
+        ("GET * HTTP/1.1", 404),
+        ("GET /v1/latency?user=shop.example:80 HTTP/1.1", 403),
+        ("GET /v1/latency?user=169.254.169.254 HTTP/1.1", 403),
+        ("GET /v1/latency?user=%5B127.0.0.1%5D:1 HTTP/1.1", 503),  # allowed; nobody is there
+        ("GET /v1/latency?user=127.0.0.1%0A:80 HTTP/1.1", 403),
+        ("GET /v1/latency?user=127.0.0.1%00:80 HTTP/1.1", 403),
+        ("GET /v1/latency?user=127.0.0.1:%C2%B2 HTTP/1.1", 403),  # a superscript two is a digit
+        ("GET /v1/latency?user=:::::: HTTP/1.1", 403),
+        ("GET /v1/latency?user=%FF%FE HTTP/1.1", 403),
+        ("GET /v1/latency?user=2130706433 HTTP/1.1", 403),
+        ("GET /v1/latency?user=" + 4000 * "1" + " HTTP/1.1", 403),
+        ("GET /v1/latency?" + 500 * "user=x&" + " HTTP/1.1", 403),
+    ],
+)
+def test_bad_input_is_refused_and_nobody_is_measured_for_it(line: str, status: int) -> None:
+    async def check(stack: AsyncExitStack) -> None:
+        probe = Probe(users=LOOPBACK)
+        port = await opened(stack, await probe.start("127.0.0.1", 0))
+        assert await status_of(port, line.encode("latin-1") + b"\r\n\r\n") == status
+        _, metrics = await ask(port, "/metrics")
+        assert metrics["text"].decode().count("age_seconds{") == (status == 503)
+
+    run(check)
+
+
+def test_asking_for_ever_more_users_does_not_fill_the_memory() -> None:
+    async def check(stack: AsyncExitStack) -> None:
+        probe = Probe(users=LOOPBACK)
+        for i in range(MOST_KEPT + 20):
+            await probe.look(f"127.0.{i // 250}.{i % 250 + 1}:1")
+        assert len(probe._found) <= MOST_KEPT
+        assert len(probe._busy) <= MOST_KEPT
+        assert f"127.0.{i // 250}.{i % 250 + 1}:1" in probe._found, "the newest is kept"
+        assert "127.0.0.1:1" not in probe._found
 
     run(check)
 

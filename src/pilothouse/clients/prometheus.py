@@ -121,7 +121,7 @@ class Prometheus:
             ) from error
         try:
             answer = self._decoder.decode(response.content)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             raise BackendError(
                 f"{self.url} answered {response.status_code} with something that is not "
                 "Prometheus' format. Is this the address of Prometheus?"

@@ -70,7 +70,7 @@ def use(lab: Lab, name: str, *, policy: str = "") -> Arm:
     lab.kill("kube-scheduler")
     if arm.policy:
         lab.kill("scorer")
-        lab.start(placement.scorer(site, arm.policy))
+        lab.start(placement.scorer(site, arm.policy, prometheus=planned.prometheus))
         _until("scorer", lambda: _answers(f"{lab.scorer_url}/readyz"))
     lab.start(_scheduler(site, arm))
     _until("kube-scheduler", lambda: _listens(planned.ports["kube-scheduler"]))

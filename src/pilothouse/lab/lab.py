@@ -256,7 +256,7 @@ class Lab:
             self.start(placement.ways(site, list(workers)))
             for one in workers:
                 self.start(placement.probe(one))
-        self.start(placement.scorer(site, planned.policy))
+        self.start(placement.scorer(site, planned.policy, prometheus=planned.prometheus))
         self._wait_port("scorer", "127.0.0.1", site.ports["scorer"])
         named = planned.policy in placement.profile_names()
         own = planned.policy if named else placement.DEFAULT_PROFILE

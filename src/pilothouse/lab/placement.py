@@ -81,7 +81,8 @@ def scheduler(site: Site, profile: str) -> Component:
     )
 
 
-def scorer(site: Site, policy: str) -> Component:
+def scorer(site: Site, policy: str, *, prometheus: bool) -> Component:
+    asked = {"prometheus": f"http://127.0.0.1:{site.ports['prometheus']}"} if prometheus else {}
     return Component(
         name="scorer",
         command=(
@@ -93,6 +94,7 @@ def scorer(site: Site, policy: str) -> Component:
                 port=site.ports["scorer"],
                 token_file=str(token_file(site.layout)),
                 journal=str(journal(site.layout)),
+                **asked,
             ),
         ),
     )

@@ -132,7 +132,9 @@ def _per_pod(values: ArrayLike) -> NDArray[np.float64]:
 def _share(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
     """A node that offers none of a resource is full, not empty."""
     some = whole > 0
-    return np.clip(np.where(some, part / np.where(some, whole, 1.0), 1.0), 0.0, MOST_SHARE)
+    with np.errstate(over="ignore"):  # next to nothing is offered: infinite, and cut below
+        share = part / np.where(some, whole, 1.0)
+    return np.clip(np.where(some, share, 1.0), 0.0, MOST_SHARE)
 
 
 def _largest(room: NDArray[np.float64], real: Flags) -> NDArray[np.float64]:
@@ -152,5 +154,6 @@ def _over(
     latency: NDArray[np.float64], known: Flags, limit: NDArray[np.float64], has: Flags
 ) -> NDArray[np.float64]:
     """How far beyond the limit, in limits: -1 (no latency) to 1 (twice the limit or more)."""
-    over = (latency - limit) / np.where(has, limit, 1.0)
+    with np.errstate(over="ignore"):  # as above
+        over = (latency - limit) / np.where(has, limit, 1.0)
     return np.where(has & known, np.clip(over, -1.0, 1.0), 0.0)

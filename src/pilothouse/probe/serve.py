@@ -15,6 +15,7 @@ import msgspec
 from pilothouse.probe.measure import Measurement, measure, split
 
 KEPT_SECONDS = 1.0  # one measurement answers everybody who asks within so short a time
+MOST_KEPT = 256  # users; whoever may ask for a network's addresses must not fill our memory
 MOST_REQUEST_BYTES = 8 << 10
 REQUEST_SECONDS = 5.0
 REASONS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 503: "Unavailable"}
@@ -56,21 +57,33 @@ class Probe:
             if before is not None and self.clock() - at < KEPT_SECONDS:
                 return before
             found = await measure(user)
+            self._found.pop(user, None)  # so that the first of all is the one measured longest ago
             self._found[user] = (self.clock(), found)
-            return found
+        self._forget()
+        return found
+
+    def _forget(self) -> None:
+        for user in list(self._found)[:-MOST_KEPT]:
+            del self._found[user]
+        for user in [u for u, busy in self._busy.items() if not busy.locked()][:-MOST_KEPT]:
+            del self._busy[user]
 
     async def start(self, host: str, port: int) -> asyncio.Server:
         return await asyncio.start_server(self._serve, host, port, limit=MOST_REQUEST_BYTES)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            status, kind, body = await asyncio.wait_for(self._answer(reader), REQUEST_SECONDS * 3)
+            try:
+                answer = await asyncio.wait_for(self._answer(reader), REQUEST_SECONDS * 3)
+            except ValueError:  # a line too long, an address that is none
+                answer = _problem(400, "This is no request.")
+            status, kind, body = answer
             head = f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {kind}\r\n"
             head += f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
             writer.write(head.encode() + body)
             await writer.drain()
-        except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
-            pass  # the caller hung up or sent something that is no request; others are served on
+        except (OSError, TimeoutError):
+            pass  # the caller hung up or never finished its request; others are served on
         finally:
             writer.close()
 

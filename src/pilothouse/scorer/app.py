@@ -185,7 +185,7 @@ def _add_table(app: FastAPI, parts: Parts) -> None:
         rows = []
         for machine in board.machines():
             measured = latency.get(machine.name)
-            values, age = parts.metrics_of_nodes.of(machine.name, now)
+            values, age = parts.metrics_of_nodes.of(machine.name, machine.address, now)
             rows.append(
                 shapes.NodeOut(
                     node=machine.name,

@@ -13,6 +13,7 @@ import httpx2
 import msgspec
 
 from pilothouse.clients import Store, from_kubeconfig
+from pilothouse.clients.prometheus import Prometheus
 from pilothouse.clients.resources import KINDS
 from pilothouse.policy.machines import USER_ANNOTATION, Machine, machines_of
 from pilothouse.scorer.app import Parts
@@ -109,7 +110,7 @@ class Probes:
             async with self._limit:
                 answer = await self._client.get(url, params={"user": user} if user else {})
             found = msgspec.json.decode(answer.content, type=_Measured)
-        except (httpx2.HTTPError, msgspec.MsgspecError):
+        except (httpx2.HTTPError, msgspec.MsgspecError, UnicodeError, RecursionError):
             return None  # the age of the measurement before says it
         return found if answer.status_code == 200 else _Measured()
 
@@ -132,7 +133,8 @@ class Chores:
     ) -> None:
         self._parts, self._metrics = parts, metrics
         self._source, self._watching, self._probe_port = source, watching, probe_port
-        self._prometheus = prometheus
+        # Made here, so that an address that is none ends the start and not this thread.
+        self._prometheus = Prometheus(prometheus) if prometheus else None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="scorer-chores", daemon=True)
 
@@ -150,7 +152,7 @@ class Chores:
         tasks = [asyncio.create_task(self._look())]
         if self._watching is not None and self._probe_port:
             tasks.append(asyncio.create_task(self._probe()))
-        if self._prometheus:
+        if self._prometheus is not None:
             follow = self._parts.metrics_of_nodes.follow(self._prometheus, self._parts.board.clock)
             tasks.append(asyncio.create_task(follow))
         while not self._stop.is_set() and not any(task.done() for task in tasks):

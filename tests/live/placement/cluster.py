@@ -6,12 +6,15 @@ from __future__ import annotations
 import json
 import ssl
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+import yaml
 
 from pilothouse.explain import placements
 from pilothouse.lab import Lab
-from pilothouse.lab.placement import journal, token_file
+from pilothouse.lab.placement import PLUGIN, journal, token_file
 
 NAMESPACE = "placement"
 # Five times the usual 20 and 30 ms: a machine full of other work adds tens of milliseconds.
@@ -42,15 +45,59 @@ def a_pod(name: str, *, annotations: dict[str, str] = LIMITS) -> dict[str, Any]:
     }
 
 
-def place(lab: Lab, eventually: Eventually, name: str, **arguments: Any) -> str:
-    """Create a pod and wait until it has a node."""
-    lab.kubectl("create", "-f", "-", text=json.dumps(a_pod(name, **arguments)))
+def place(
+    lab: Lab,
+    eventually: Eventually,
+    name: str,
+    *,
+    wish: Mapping[str, Any] | None = None,
+    **arguments: Any,
+) -> str:
+    """Create a pod, ``wish`` put into its spec, and wait until it has a node."""
+    create(lab, name, wish=wish, **arguments)
     return str(eventually(lambda: node_of(lab, name), every=0.1))
 
 
+def create(lab: Lab, name: str, *, wish: Mapping[str, Any] | None = None, **arguments: Any) -> None:
+    pod = a_pod(name, **arguments)
+    pod["spec"] |= dict(wish or {})
+    lab.kubectl("create", "-f", "-", text=json.dumps(pod))
+
+
+def pod_of(lab: Lab, name: str) -> dict[str, Any]:
+    return dict(json.loads(lab.kubectl("get", "pod", name, "-n", NAMESPACE, "-o", "json")))
+
+
 def node_of(lab: Lab, name: str) -> str:
-    pod = json.loads(lab.kubectl("get", "pod", name, "-n", NAMESPACE, "-o", "json"))
-    return str(pod["spec"].get("nodeName", ""))
+    return str(pod_of(lab, name)["spec"].get("nodeName", ""))
+
+
+def refusal_of(lab: Lab, name: str) -> str:
+    """Why the scheduler found no node for a pod; empty until it has looked."""
+    conditions = pod_of(lab, name)["status"].get("conditions", ())
+    said = [c.get("message", "") for c in conditions if c["type"] == "PodScheduled"]
+    return str(said[0]) if said else ""
+
+
+@contextmanager
+def scheduler_with(lab: Lab, eventually: Eventually, **arguments: Any) -> Iterator[None]:
+    """The scheduler started again with other arguments of the plugin; as it was afterwards."""
+    before = (lab.layout.run / "scheduler" / "configuration.yaml").read_text()
+    document = yaml.safe_load(before)
+    for entry in document["profiles"][0]["pluginConfig"]:
+        if entry["name"] == PLUGIN:
+            entry["args"] |= arguments
+    _start_scheduler(lab, eventually, yaml.safe_dump(document, sort_keys=False))
+    try:
+        yield
+    finally:
+        _start_scheduler(lab, eventually, before)
+
+
+def _start_scheduler(lab: Lab, eventually: Eventually, configuration: str) -> None:
+    (lab.layout.run / "scheduler" / "configuration.yaml").write_text(configuration)
+    lab.restart("kube-scheduler")
+    wait_for_refreshes(lab, eventually)
 
 
 def uid_of(lab: Lab, name: str) -> str:

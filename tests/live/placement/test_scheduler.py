@@ -23,6 +23,7 @@ from tests.live.placement.cluster import (
     a_pod,
     ask,
     ask_quietly,
+    create,
     join,
     leave,
     metrics_of_scheduler,
@@ -32,6 +33,8 @@ from tests.live.placement.cluster import (
     put_near,
     record_of,
     refreshes,
+    refusal_of,
+    scheduler_with,
     uid_of,
     wait_for_refreshes,
 )
@@ -171,3 +174,56 @@ def test_every_placement_has_its_record_and_its_explanation(
     which = f"pod/{NAMESPACE}/explained"
     assert main(["explain", which, "--journal", str(journal(lab.layout))]) == 0
     assert "Placement placement/explained on worker-1" in capsys.readouterr().out
+
+
+HOSTNAME = "kubernetes.io/hostname"
+WORKER_3 = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": ["worker-3"]}]}
+RATHER_WORKER_3 = {  # 200 points by the default's weight of node affinity; the policy has 1,000
+    "affinity": {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 100, "preference": WORKER_3}
+            ]
+        }
+    }
+}
+ONLY_WORKER_3 = {"nodeSelector": {HOSTNAME: "worker-3"}}
+
+
+def test_in_shadow_the_policys_choice_is_recorded_and_not_made(
+    lab: Lab, eventually: Eventually
+) -> None:
+    put_near(lab, eventually, "worker-1")
+    assert place(lab, eventually, "enforced", wish=RATHER_WORKER_3) == "worker-1"
+    record_of(lab, eventually, "enforced")  # before this scheduler ends
+
+    with scheduler_with(lab, eventually, mode="shadow"):
+        assert place(lab, eventually, "shadowed", wish=RATHER_WORKER_3) == "worker-3"
+        record = record_of(lab, eventually, "shadowed")
+        said = metrics_of_scheduler(lab)
+
+    assert (record["mode"], record["path"], record["why"]) == ("shadow", "skipped", "shadow")
+    assert record["node"] == record["chosen"]["node"] == "worker-3"
+    assert not record.get("best", False), "it was not what the policy wanted"
+    assert record["alternatives"][0]["node"] == "worker-1", "that is"
+    assert 'pilothouse_scheduler_comparisons_total{mode="shadow",result="disagreed"}' in said
+
+
+def test_an_enforced_hard_limit_keeps_a_pod_waiting_until_a_node_is_near_enough(
+    lab: Lab, eventually: Eventually
+) -> None:
+    put_near(lab, eventually, "worker-1")
+    assert place(lab, eventually, "unenforced", wish=ONLY_WORKER_3) == "worker-3"
+    record_of(lab, eventually, "unenforced")  # before this scheduler ends
+
+    with scheduler_with(lab, eventually, enforceHardLimit=True):
+        create(lab, "too-far", wish=ONLY_WORKER_3)
+        refusal = eventually(lambda: refusal_of(lab, "too-far"))
+        free = place(lab, eventually, "unlimited", wish=ONLY_WORKER_3, annotations={})
+        waiting = node_of(lab, "too-far")
+        put_near(lab, eventually, "worker-3")
+        came = eventually(lambda: node_of(lab, "too-far"), seconds=60)
+
+    assert "farther from the user than the pod's hard limit of 150 ms" in refusal
+    assert (free, waiting) == ("worker-3", ""), "who has no limit is not kept"
+    assert came == "worker-3"
