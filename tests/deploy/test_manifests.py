@@ -55,10 +55,9 @@ def what_is_too_much(found: list[dict[str, Any]]) -> list[str]:
 
 
 def scorer_role() -> dict[str, Any]:
-    """The scorer's role in the chart; nothing in it depends on a value."""
-    text = (CHART / "templates" / "placement.yaml").read_text()
-    (role,) = [part for part in text.split("\n---\n") if "\nkind: ClusterRole\n" in f"\n{part}"]
-    return dict(yaml.safe_load(role))
+    found = yaml.safe_load_all((MANIFESTS / "scorer.yaml").read_text())
+    (role,) = [document for document in found if document["kind"] == "ClusterRole"]
+    return dict(role)
 
 
 def test_scorer_has_the_rights_of_its_checked_in_file_and_writes_nothing() -> None:
