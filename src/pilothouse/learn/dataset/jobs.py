@@ -45,9 +45,15 @@ class JobRows:
 
 def job_rows(dataset: Path, *, failures: tuple[str, ...] = ("FAIL", "LOST")) -> JobRows:
     """Rows from the jobs' events of an imported dataset."""
-    jobs = _lives(dataset)
-    if not len(jobs):
+    rows = rows_of(table(dataset, "jobs"), failures=failures)
+    if not len(rows.submitted_us):
         raise TraceUnreadable(f"{dataset.name} has no job events. Import google-2011 job events.")
+    return rows
+
+
+def rows_of(events: pl.LazyFrame, *, failures: tuple[str, ...] = ("FAIL", "LOST")) -> JobRows:
+    """Rows from events of jobs."""
+    jobs = _lives(events)
     submitted, ended_at = jobs["submitted"].to_numpy(), jobs["ended"].fill_null(-1).to_numpy()
     last = jobs["last"].cast(pl.String).to_numpy()
     ended = ended_at >= 0
@@ -72,11 +78,10 @@ def job_rows(dataset: Path, *, failures: tuple[str, ...] = ("FAIL", "LOST")) -> 
     )
 
 
-def _lives(dataset: Path) -> pl.DataFrame:
+def _lives(events: pl.LazyFrame) -> pl.DataFrame:
     ends = pl.col("event").cast(pl.String).is_in(["EVICT", "FAIL", "FINISH", "KILL", "LOST"])
     return (
-        table(dataset, "jobs")
-        .group_by("cell", "job")
+        events.group_by("cell", "job")
         .agg(
             submitted=pl.col("time_us").filter(pl.col("event") == "SUBMIT").min(),
             ended=pl.col("time_us").filter(ends).max(),
