@@ -17,7 +17,7 @@ pytest.importorskip("xgboost")
 
 from pilothouse.cli import main
 from pilothouse.features.core import CORE
-from pilothouse.features.history import AsOf, Moment
+from pilothouse.features.history import AsOf
 from pilothouse.learn import artifacts
 from pilothouse.learn.dataset import jobs as at_submission
 from pilothouse.learn.dataset import windows
@@ -149,12 +149,8 @@ def test_code_that_reads_the_future_is_named(
     dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control of the future shuffle: pasts are asked an hour later than the window's end."""
-    honest = AsOf.at
-
-    def early(self: AsOf, group: np.ndarray, time: np.ndarray) -> Moment:
-        return honest(self, group, time + HOUR_US)
-
-    monkeypatch.setattr(AsOf, "at", early)
+    at = AsOf.at
+    monkeypatch.setattr(AsOf, "at", lambda self, who, time: at(self, who, time + HOUR_US))
     report = leaks.check(dataset.with_name(f"{dataset.name}-features"))
     past = {name for name in CORE if name.startswith(("job_", "user_", "machine_"))}
 
@@ -235,9 +231,11 @@ def test_job_that_knows_how_it_ends_is_named(
     events = job_events(tmp_path / "jobs-2011")
     honest = at_submission._past_of
 
-    def knowing(tag, group, submitted, ended_at, ended, failed, killed):
-        own = {"final_event": np.where(failed, 5, 6)} if tag == "user" else {}
-        return honest(tag, group, submitted, ended_at, ended, failed, killed) | own
+    def knowing(tag, group, submitted, ends):
+        final = np.full(len(submitted), 6)
+        final[ends.job[ends.failed]] = 5
+        own = {"final_event": final} if tag == "user" else {}
+        return honest(tag, group, submitted, ends) | own
 
     assert leaks.check_jobs(events).ok
     monkeypatch.setattr(at_submission, "_past_of", knowing)
