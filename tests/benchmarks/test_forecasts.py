@@ -25,7 +25,12 @@ GOOD = {
     "instances": {
         "over_best_baseline": 1.0,
         "times_base_rate": 4.0,
-        "leak_check": {"moved_by_the_future": [], "suspects": {}},
+        "leak_check": {
+            "moved_by_the_future": [],
+            "unlike_the_dataset": [],
+            "suspects": {},
+            "not_run": "",
+        },
     },
     "jobs": {"gain_over_name_rate": 0.2, "gain_interval": [0.1, 0.3], **CALIBRATED},
     "demand": {"quantiles": {"p50": QUANTILE, "p95": QUANTILE}},
@@ -39,7 +44,9 @@ BAD = [
     ("instances", ("over_best_baseline",), 0.94),
     ("instances", ("times_base_rate",), 1.9),
     ("instances", ("leak_check", "moved_by_the_future"), ["cpu_mean"]),
+    ("instances", ("leak_check", "unlike_the_dataset"), ["job_failures"]),
     ("instances", ("leak_check", "suspects"), {"final_event": 0.99}),
+    ("instances", ("leak_check", "not_run"), "no dataset"),
     ("jobs", ("gain_over_name_rate",), 0.04),
     ("jobs", ("gain_interval",), [-0.01, 0.2]),
     ("jobs", ("brier_skill_interval",), [-0.1, 0.2]),

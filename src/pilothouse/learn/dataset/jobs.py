@@ -23,6 +23,7 @@ from pilothouse.learn.traces.importing import table
 HOUR_US = 3_600_000_000
 LASTS = (1, 3, 10, 50)
 HOURS = (1, 6, 24)
+_ENDING = pl.col("event").cast(pl.String).is_in(["EVICT", "FAIL", "FINISH", "KILL", "LOST"])
 PRIOR = 2.0  # jobs' worth of the base rate mixed into a rate, so that one failure is not certainty
 
 
@@ -45,19 +46,25 @@ class JobRows:
 
 def job_rows(dataset: Path, *, failures: tuple[str, ...] = ("FAIL", "LOST")) -> JobRows:
     """Rows from the jobs' events of an imported dataset."""
-    jobs = _lives(dataset)
-    if not len(jobs):
+    rows = rows_of(table(dataset, "jobs"), failures=failures)
+    if not len(rows.submitted_us):
         raise TraceUnreadable(f"{dataset.name} has no job events. Import google-2011 job events.")
+    return rows
+
+
+def rows_of(events: pl.LazyFrame, *, failures: tuple[str, ...] = ("FAIL", "LOST")) -> JobRows:
+    """Rows from events of jobs."""
+    jobs = _lives(events)
     submitted, ended_at = jobs["submitted"].to_numpy(), jobs["ended"].fill_null(-1).to_numpy()
     last = jobs["last"].cast(pl.String).to_numpy()
     ended = ended_at >= 0
     failed = ended & np.isin(last, failures)
-    killed = ended & (last == "KILL")
+    ends = _Ends.of(events, jobs, failures)
     user = jobs["user"].rank("dense").fill_null(0).cast(pl.Int64).to_numpy()
     name = jobs["name"].rank("dense").fill_null(0).cast(pl.Int64).to_numpy()
     columns: dict[str, NDArray[Any]] = {}
     for tag, group in (("user", user), ("name", name), ("all", np.zeros(len(user), np.int64))):
-        columns |= _past_of(tag, group, submitted, ended_at, ended, failed, killed)
+        columns |= _past_of(tag, group, submitted, ends)
     columns["scheduling_class"] = jobs["scheduling_class"].fill_null(-1).to_numpy()
     columns["hour_of_day"] = submitted / HOUR_US % 24
     return JobRows(
@@ -72,15 +79,13 @@ def job_rows(dataset: Path, *, failures: tuple[str, ...] = ("FAIL", "LOST")) -> 
     )
 
 
-def _lives(dataset: Path) -> pl.DataFrame:
-    ends = pl.col("event").cast(pl.String).is_in(["EVICT", "FAIL", "FINISH", "KILL", "LOST"])
+def _lives(events: pl.LazyFrame) -> pl.DataFrame:
     return (
-        table(dataset, "jobs")
-        .group_by("cell", "job")
+        events.group_by("cell", "job")
         .agg(
             submitted=pl.col("time_us").filter(pl.col("event") == "SUBMIT").min(),
-            ended=pl.col("time_us").filter(ends).max(),
-            last=pl.col("event").sort_by("time_us").filter(ends.sort_by("time_us")).last(),
+            ended=pl.col("time_us").filter(_ENDING).max(),
+            last=pl.col("event").sort_by("time_us").filter(_ENDING.sort_by("time_us")).last(),
             user=pl.col("user").first(),
             name=pl.col("name").first(),
             scheduling_class=pl.col("scheduling_class").first(),
@@ -91,22 +96,44 @@ def _lives(dataset: Path) -> pl.DataFrame:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ends:
+    """Every end of every job: the last one alone would hide an earlier one until it happens."""
+
+    job: NDArray[np.intp]  # row of the job
+    time_us: NDArray[np.int64]
+    failed: NDArray[np.bool_]
+    killed: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, events: pl.LazyFrame, jobs: pl.DataFrame, failures: tuple[str, ...]) -> _Ends:
+        rows = jobs.lazy().select("cell", "job").with_row_index("row")
+        found = (
+            events.filter(_ENDING)
+            .select("cell", "job", "time_us", pl.col("event").cast(pl.String))
+            .join(rows, on=["cell", "job"], how="inner")
+            .sort("row", "time_us")
+            .collect()
+        )
+        kind = found["event"].to_numpy()
+        return cls(
+            job=found["row"].to_numpy().astype(np.intp),
+            time_us=found["time_us"].to_numpy(),
+            failed=np.isin(kind, failures),
+            killed=kind == "KILL",
+        )
+
+
 def _past_of(
-    tag: str,
-    group: NDArray[np.int64],
-    submitted: NDArray[np.int64],
-    ended_at: NDArray[np.int64],
-    ended: NDArray[np.bool_],
-    failed: NDArray[np.bool_],
-    killed: NDArray[np.bool_],
+    tag: str, group: NDArray[np.int64], submitted: NDArray[np.int64], known: _Ends
 ) -> dict[str, NDArray[Any]]:
-    rows = np.flatnonzero(ended)
-    seconds = (ended_at[rows] - submitted[rows]) / 1e6
-    ends = AsOf(
-        group[rows], ended_at[rows], failed=failed[rows], killed=killed[rows], seconds=seconds
-    ).at(group, submitted)
-    failures = np.flatnonzero(failed)
-    last_failure = AsOf(group[failures], ended_at[failures]).at(group, submitted)
+    job, at = known.job, known.time_us
+    seconds = (at - submitted[job]) / 1e6
+    ends = AsOf(group[job], at, failed=known.failed, killed=known.killed, seconds=seconds).at(
+        group, submitted
+    )
+    failures = np.flatnonzero(known.failed)
+    last_failure = AsOf(group[job[failures]], at[failures]).at(group, submitted)
     # Strictly earlier submissions: the job itself is not its own past.
     before = AsOf(group, submitted).at(group, submitted - 1)
     out: dict[str, NDArray[Any]] = {

@@ -35,6 +35,8 @@ def risk(
     else:
         figures = jobrisk.evaluate(source)
         note = "History of user and logical name at submission; nothing of the job's own run."
+        if leak_check:
+            figures["leak_check"] = leaks.check_jobs(source).to_dict()
     card = {
         "What": f"Failure risk on {manifest.track}.",
         "How it was judged": note,

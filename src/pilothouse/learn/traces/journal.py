@@ -84,10 +84,13 @@ def _step(before: Snapshot | None, now: Snapshot) -> Iterator[tuple[str, pl.Data
     failed = (pods.phase == Phase.FAILED) & known & (before.pods.phase[place] != Phase.FAILED)
     failed |= known & (pods.restarts > before.pods.restarts[place])
     rows = np.flatnonzero(failed)
-    yield "events", _events(now, rows, Event.FAIL, now.taken_seconds)
+    # Just before the snapshot: a container that is up again in it started after it had failed.
+    fails = _events(now, rows, Event.FAIL, now.taken_seconds)
+    yield "events", fails.with_columns(pl.col("time_us") - 1)
+    # Up again, or on its way: a container in back-off is seen starting before it is seen running.
     up = np.flatnonzero(
         known
-        & (pods.phase == Phase.RUNNING)
+        & np.isin(pods.phase, (Phase.STARTING, Phase.RUNNING))
         & (failed | (before.pods.phase[place] == Phase.FAILED))
     )
     yield "events", _events(now, up, Event.SCHEDULE, now.taken_seconds)
@@ -139,13 +142,15 @@ def _usage(snapshot: Snapshot, rows: np.ndarray, since: int) -> pl.DataFrame:
         pods.cpu_used_millicores[rows] / cpu,
         pods.memory_used_mib[rows] / memory,
     )
+    # A pod made since the last snapshot has no window before it was: its age would be too high.
+    started = np.clip(pods.created_seconds[rows], since, snapshot.taken_seconds - 1)
     return pl.DataFrame(
         {
             "cell": [snapshot.cluster] * len(rows),
             "job": snapshot.workloads.uid[pods.workload[rows]],
             "instance": pods.uid[rows],
             "machine": snapshot.nodes.uid[pods.node[rows]],
-            "start_us": np.broadcast_to(_us(since), len(rows)),
+            "start_us": _us(started),
             "end_us": np.broadcast_to(_us(snapshot.taken_seconds), len(rows)),
             "cpu_mean": used_cpu,
             "cpu_max": used_cpu,

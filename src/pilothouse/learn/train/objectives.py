@@ -92,7 +92,10 @@ class DemandObjective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentsObjective:
-    """Minus what the cluster suffered: failed pods count most, then objectives, then energy."""
+    """Minus what the cluster suffered: failed pods count most, then objectives, then actions.
+
+    Energy does not count, and no threshold that is only about energy is tuned.
+    """
 
     scenario: str
     forecaster: str

@@ -56,7 +56,6 @@ def agent_space(trial: optuna.Trial) -> Parameters:
         "safety.migrate_risk": trial.suggest_float("safety.migrate_risk", 0.1, 0.9),
         "safety.replicate_risk": trial.suggest_float("safety.replicate_risk", 0.1, 0.95),
         "safety.throttle_risk": trial.suggest_float("safety.throttle_risk", 0.05, 0.8),
-        "efficiency.sleep_demand": trial.suggest_float("efficiency.sleep_demand", 0.02, 0.3),
         "guard.per_agent": trial.suggest_int("guard.per_agent", 6, 18),
     }
 
