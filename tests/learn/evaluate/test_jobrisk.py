@@ -96,7 +96,7 @@ FEW: list[Row] = [
     (20 * SECOND, 3, SUBMIT, "u", "n"),  # it has, this very moment
     (30 * SECOND, 2, EVICT, "u", "n"),
     (35 * SECOND, 2, SCHEDULE, "u", "n"),
-    (40 * SECOND, 2, FINISH, "u", "n"),  # the last end counts
+    (40 * SECOND, 2, FINISH, "u", "n"),  # and ends twice
     (50 * SECOND, 4, SUBMIT, "u", "other"),
 ]
 
@@ -107,11 +107,11 @@ def test_row_of_a_job_holds_what_had_ended_by_its_submission(home: Path, tmp_pat
 
     assert rows.submitted_us.tolist() == [10 * SECOND, 15 * SECOND, 20 * SECOND, 50 * SECOND]
     assert rows.column("name_ends").tolist() == [0, 0, 1, 0]
-    assert rows.column("user_ends").tolist() == [0, 0, 1, 2]
+    assert rows.column("user_ends").tolist() == [0, 0, 1, 3]
     assert rows.column("user_running").tolist() == [0, 1, 1, 1]
     np.testing.assert_allclose(
         rows.column("user_failed_share"),
-        [prior / PRIOR, prior / PRIOR, (1 + prior) / (1 + PRIOR), (1 + prior) / (2 + PRIOR)],
+        [prior / PRIOR, prior / PRIOR, (1 + prior) / (1 + PRIOR), (1 + prior) / (3 + PRIOR)],
         rtol=1e-6,
     )
 

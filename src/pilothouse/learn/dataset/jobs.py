@@ -136,9 +136,12 @@ def _past_of(
     last_failure = AsOf(group[job[failures]], at[failures]).at(group, submitted)
     # Strictly earlier submissions: the job itself is not its own past.
     before = AsOf(group, submitted).at(group, submitted - 1)
+    # A job that ended twice was still one job.
+    first = np.flatnonzero(np.diff(job, prepend=-1))
+    over = AsOf(group[job[first]], at[first]).at(group, submitted)
     out: dict[str, NDArray[Any]] = {
         f"{tag}_ends": ends.count,
-        f"{tag}_running": np.maximum(before.count - ends.count, 0),
+        f"{tag}_running": np.maximum(before.count - over.count, 0),
         f"{tag}_seconds": ends.sum("seconds") / np.maximum(ends.count, 1),
         f"{tag}_since_end": ends.elapsed(),
         f"{tag}_since_failure": last_failure.elapsed(),
