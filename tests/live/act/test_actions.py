@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from pilothouse.act.fields import Mark
-from pilothouse.act.hand import Hand, Signature
+from pilothouse.act.hand import Answer, Hand, Signature
 from pilothouse.act.tickets import Step
 from pilothouse.clients.access import from_kubeconfig
+from pilothouse.clients.quantity import mebibytes
 from pilothouse.clients.requests import Refusal, Requests
 from pilothouse.domain import NOT_IN_FORCE, Action, ActionKind, Status, Verb
 from pilothouse.errors import LabFailed
@@ -167,33 +168,41 @@ def test_balloon_lowers_memory_but_never_below_the_floor(
     assert pods_of(installed, "roomy")[0]["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
-def test_resize_beyond_what_the_node_has_is_told_as_infeasible(
+def test_resize_that_the_node_cannot_give_is_told_as_deferred_and_an_impossible_one_as_refused(
     installed: Lab, harbor: Make
 ) -> None:
     """Through the hand that every write goes through; no agent would ask for as much."""
-    (pod,) = harbor("greedy")
-    step = Step(
-        verb=Verb.MEMORY_REQUEST,
-        kind="Pod",
-        namespace=SPACE,
-        name=pod["metadata"]["name"],
-        uid=pod["metadata"]["uid"],
-        value=1 << 20,  # MiB: a node with as much is in no lab
-        original=32,
-    )
-    signature = Signature(
-        author="greedy", audit_id="greedy.0.0", mark=Mark(action="greedy.0", expires_unix=0)
-    )
-    person = Requests(from_kubeconfig(installed.layout.kubeconfig))
-    try:
-        answer = Hand(person).carry_out(
-            step, signature, may_touch=lambda _: "", is_ours=lambda _thing, _step: ""
+    pod, _ = harbor("greedy", replicas=2, node="worker-2")
+    room = read(installed, "node", "worker-2")["status"]["allocatable"]["memory"]
+    whole = mebibytes(room)  # the other one is in the way
+
+    def resized(memory: int) -> Answer:
+        step = Step(
+            verb=Verb.MEMORY_REQUEST,
+            kind="Pod",
+            namespace=SPACE,
+            name=pod["metadata"]["name"],
+            uid=pod["metadata"]["uid"],
+            value=memory,
+            original=32,
         )
-    finally:
-        person.close()
-    assert answer.status is Status.DONE, answer
-    assert f"{NOT_IN_FORCE}infeasible: " in answer.detail
-    assert "memory" in answer.detail
+        mark = Mark(action="greedy.0", expires_unix=0)
+        signature = Signature(author="greedy", audit_id=f"greedy.0.{memory}", mark=mark)
+        person = Requests(from_kubeconfig(installed.layout.kubeconfig))
+        try:
+            return Hand(person).carry_out(
+                step, signature, may_touch=lambda _: "", is_ours=lambda _thing, _step: ""
+            )
+        finally:
+            person.close()
+
+    impossible = resized(2 * whole)
+    assert impossible.status is Status.FAILED, impossible
+    assert "memory" in impossible.detail
+    put_off = resized(whole)
+    assert put_off.status is Status.DONE, put_off
+    assert f"{NOT_IN_FORCE}deferred: " in put_off.detail
+    assert "memory" in put_off.detail
 
 
 @contextmanager
