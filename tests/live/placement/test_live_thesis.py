@@ -138,7 +138,7 @@ def test_comparison_on_the_real_scheduler_names_the_profile_and_records_every_pl
         "default": "profile stock",
         "el-rl": "profile el-rl, policy el-rl",
     }
-    assert any("Latencies and limits are 5 times" in note for note in said["notes"])
+    assert any("are taken 5 times as long" in note for note in said["notes"])
     assert rows["el-rl", "hard violations, %"] <= rows["default", "hard violations, %"]
     assert rows["el-rl", "used nodes"] <= rows["default", "used nodes"]
     assert np.isfinite(rows["el-rl", "pending, s"])
