@@ -186,6 +186,7 @@ def test_check_without_the_dataset_says_what_it_did_not_look_at(
     assert "No leak found" not in report.sentence
     assert "future shuffle were not looked at" in report.sentence
     assert report.to_dict()["not_run"] == report.not_run
+    assert not report.ok, "what was not looked at is no pass"
 
 
 def test_check_does_not_judge_by_another_dataset(dataset: Path, tmp_path: Path) -> None:
