@@ -13,17 +13,18 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
-from contextlib import closing, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from benchmarks.scheduling.arms import scheduler, scorer_as, site_of
-from pilothouse.errors import LabFailed
 from pilothouse.lab import Lab, process
 from pilothouse.lab.placement import PLUGIN
 
 NAMESPACE = "scheduling"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+CREATORS = 6  # connections that pods are created over
 TICKS = os.sysconf("SC_CLK_TCK")
 CYCLE = "scheduler_scheduling_algorithm_duration_seconds"
 CALL = "scheduler_plugin_execution_duration_seconds"
@@ -37,20 +38,24 @@ def prepare(lab: Lab) -> None:
         lab.kill(name)
 
 
-def run(lab: Lab, arm: str, *, pods: int, percentage: int) -> dict[str, Any]:
-    """Create the pods, start the arm's scheduler, measure until all are placed, clean up."""
-    _create(lab, pods)
+def run(lab: Lab, arm: str, number: int, *, pods: int, percentage: int) -> dict[str, Any]:
+    """Create the pods of this run, start the arm's scheduler and measure until all are placed.
+
+    They stay where they are: to delete them takes longer than to place them, and its aftermath
+    would be measured with the next run.
+    """
+    names = [f"pod-{number:03d}-{index:05d}" for index in range(pods)]
+    _create(lab, names)
     _wait(lambda: _scorer_answers(lab), 120)
     with scorer_as(lab, arm):
         lab.start(scheduler(site_of(lab), arm, percentage=percentage))
         entry = lab.component("kube-scheduler")
         try:
             with closing(_Server(lab)) as server:
-                found = _measure(server, entry.pid, pods)
+                found = _measure(server, entry.pid, names)
             assert process.is_alive(entry.pid, entry.ticks), "the scheduler died"
         finally:
             lab.kill("kube-scheduler")
-    _wait(lambda: _deleted(lab), 600, every=1.0)
     return found
 
 
@@ -63,45 +68,35 @@ def _scorer_answers(lab: Lab) -> bool:
         return False
 
 
-def _create(lab: Lab, count: int) -> None:
-    pods = [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": name,
-                "namespace": NAMESPACE,
-                "annotations": {"latencySoftConstraint": "20", "latencyHardConstraint": "30"},
-            },
-            "spec": {
-                "tolerations": [{"operator": "Exists"}],
-                "containers": [
-                    {
-                        "name": "c",
-                        "image": "none",
-                        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
-                    }
-                ],
-            },
-        }
-        for name in _names(count)
-    ]
-    lab.kubectl("create", "-f", "-", text="\n".join(json.dumps(pod) for pod in pods))
+def _create(lab: Lab, names: list[str]) -> None:
+    """Over a few connections: one after the other takes as long as to schedule them."""
+
+    def some(part: list[str]) -> None:
+        with closing(_connection(lab)) as connection:
+            for name in part:
+                _ask(connection, "POST", PODS, json.dumps(_pod(name)))
+
+    with ThreadPoolExecutor(CREATORS) as pool:
+        list(pool.map(some, [names[first::CREATORS] for first in range(CREATORS)]))
 
 
-def _names(count: int) -> list[str]:
-    return [f"pod-{number:05d}" for number in range(count)]
+def _pod(name: str) -> dict[str, Any]:
+    requests = {"cpu": "100m", "memory": "128Mi"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "annotations": {"latencySoftConstraint": "20", "latencyHardConstraint": "30"},
+        },
+        "spec": {
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "c", "image": "none", "resources": {"requests": requests}}],
+        },
+    }
 
 
-def _deleted(lab: Lab) -> bool:
-    """One DELETE on the collection; a slow server may need several."""
-    with suppress(LabFailed):
-        lab.kubectl("delete", "--raw", f"{PODS}?gracePeriodSeconds=0")
-    left = json.loads(lab.kubectl("get", "--raw", f"{PODS}?limit=1&resourceVersion="))
-    return not left["items"]
-
-
-def _measure(server: _Server, pid: int, pods: int) -> dict[str, Any]:
+def _measure(server: _Server, pid: int, names: list[str]) -> dict[str, Any]:
     """From the first scheduled pod to the last.
 
     The scheduler's own counters are read at both ends only: answering costs it milliseconds, which
@@ -110,15 +105,15 @@ def _measure(server: _Server, pid: int, pods: int) -> dict[str, Any]:
     while (before := _placed(server.metrics())) == 0:
         time.sleep(0.05)
     began, cpu_before = time.monotonic(), _cpu_seconds(pid)
-    # The queue hands out pods by name; to ask for one is cheap, to ask whether any waits is not.
-    _wait(lambda: server.has_node(_names(pods)[-1]), 600, every=0.05)
+    # To ask for one is cheap, to ask whether any waits is not.
+    _wait(lambda: server.has_node(names[-1]), 600, every=0.05)
     _wait(lambda: not server.has_waiting(), 600, every=0.05)
     seconds, cpu = time.monotonic() - began, _cpu_seconds(pid) - cpu_before
     text = server.metrics()
     cycles = r'pilothouse_scheduler_cycles_total\{path="([^"]+)"\} ([0-9.e+]+)'
     return {
-        "pods_per_second": (pods - before) / seconds,
-        "cpu_seconds_per_pod": cpu / (pods - before),
+        "pods_per_second": (len(names) - before) / seconds,
+        "cpu_seconds_per_pod": cpu / (len(names) - before),
         "errors": total(text, "scheduler_schedule_attempts_total", 'result="error"'),
         "panics": total(text, "pilothouse_scheduler_panics_total"),
         "cycle_ms": mean(text, CYCLE),
@@ -138,49 +133,54 @@ class _Server:
     def __init__(self, lab: Lab) -> None:
         planned = lab.planned
         assert planned is not None
-        context = ssl.create_default_context(cafile=str(lab.layout.pki / "ca.crt"))
-        context.load_cert_chain(lab.layout.pki / "admin.crt", lab.layout.pki / "admin.key")
-        api = str(urllib.parse.urlsplit(lab.status()["api"]).netloc)
         # Kept open: a handshake for every look costs the server more than its answer does.
-        self._api = http.client.HTTPSConnection(api, timeout=30, context=context)
-        self._scheduler = http.client.HTTPSConnection(
-            "127.0.0.1", planned.ports["kube-scheduler"], timeout=30, context=context
-        )
+        self._api = _connection(lab)
+        self._scheduler = _connection(lab, f"127.0.0.1:{planned.ports['kube-scheduler']}")
 
     def close(self) -> None:
         self._api.close()
         self._scheduler.close()
 
-    @staticmethod
-    def _get(connection: http.client.HTTPSConnection, path: str) -> str:
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            text = answer.read().decode()
-        except OSError:
-            connection.close()
-            raise
-        if answer.status != http.HTTPStatus.OK:
-            raise OSError(f"GET {path}: {answer.status} {answer.reason}")
-        return text
-
     def has_node(self, pod: str) -> bool:
-        return bool(json.loads(self._get(self._api, f"{PODS}/{pod}"))["spec"].get("nodeName"))
+        return bool(json.loads(_ask(self._api, "GET", f"{PODS}/{pod}"))["spec"].get("nodeName"))
 
     def has_waiting(self) -> bool:
         query = urllib.parse.urlencode({"fieldSelector": "spec.nodeName=", "limit": 1})
-        return bool(json.loads(self._get(self._api, f"{PODS}?{query}"))["items"])
+        return bool(json.loads(_ask(self._api, "GET", f"{PODS}?{query}"))["items"])
 
     def metrics(self) -> str:
         """The scheduler's metrics; not there in the first second."""
         deadline = time.monotonic() + 120
         while True:
             try:
-                return self._get(self._scheduler, "/metrics")
+                return _ask(self._scheduler, "GET", "/metrics")
             except OSError:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
+
+
+def _connection(lab: Lab, address: str | None = None) -> http.client.HTTPSConnection:
+    """To the API server, as its admin, unless another address is given."""
+    context = ssl.create_default_context(cafile=str(lab.layout.pki / "ca.crt"))
+    context.load_cert_chain(lab.layout.pki / "admin.crt", lab.layout.pki / "admin.key")
+    api = str(urllib.parse.urlsplit(lab.status()["api"]).netloc)
+    return http.client.HTTPSConnection(address or api, timeout=30, context=context)
+
+
+def _ask(
+    connection: http.client.HTTPSConnection, verb: str, path: str, body: str | None = None
+) -> str:
+    try:
+        connection.request(verb, path, body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        text = answer.read().decode()
+    except OSError:
+        connection.close()
+        raise
+    if answer.status not in (http.HTTPStatus.OK, http.HTTPStatus.CREATED):
+        raise OSError(f"{verb} {path}: {answer.status} {answer.reason}")
+    return text
 
 
 def _placed(text: str) -> float:

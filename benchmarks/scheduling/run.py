@@ -37,11 +37,7 @@ def main() -> int:
         policy=arguments.policy,
         profile="el-rl",
     )
-    try:
-        lab.up(wish, say=lambda text: print(f"lab: {text}", file=sys.stderr))
-        runs = _alternate(lab, arms, arguments)
-    finally:
-        lab.down()
+    runs = _alternate(lab, wish, arms, arguments)
     summary = {arm: summarize(arm, runs) for arm in arms}
     print(table(summary))
     failed = [text for arm in arms for text in missed(arm, summary[arm])]
@@ -65,8 +61,9 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _alternate(lab: Lab, arms: list[str], arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    measure.prepare(lab)
+def _alternate(
+    lab: Lab, wish: Wish, arms: list[str], arguments: argparse.Namespace
+) -> list[dict[str, Any]]:
     runs: list[dict[str, Any]] = (
         json.loads(arguments.out.read_text())["runs"] if arguments.resume else []
     )
@@ -74,8 +71,23 @@ def _alternate(lab: Lab, arms: list[str], arguments: argparse.Namespace) -> list
     for turn in range(done, max(arguments.runs, arguments.most_runs)):
         if turn >= arguments.runs and not _too_wide(arms, runs):
             break
-        for arm in arms if turn % 2 == 0 else arms[::-1]:
-            found = measure.run(lab, arm, pods=arguments.pods, percentage=arguments.percentage)
+        runs += _turn(lab, wish, arms if turn % 2 == 0 else arms[::-1], turn, arguments)
+        _write(arguments, runs, {arm: summarize(arm, runs) for arm in arms})
+    return runs
+
+
+def _turn(
+    lab: Lab, wish: Wish, arms: list[str], turn: int, arguments: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Every arm once, on a cluster of its own for the turn."""
+    runs = []
+    try:
+        lab.up(wish, say=lambda text: print(f"lab: {text}", file=sys.stderr))
+        measure.prepare(lab)
+        for number, arm in enumerate(arms):
+            found = measure.run(
+                lab, arm, number, pods=arguments.pods, percentage=arguments.percentage
+            )
             runs.append(found | {"arm": arm, "turn": turn})
             print(
                 f"run {turn + 1} {arm}: {found['pods_per_second']:.0f} pods/s, "
@@ -83,7 +95,8 @@ def _alternate(lab: Lab, arms: list[str], arguments: argparse.Namespace) -> list
                 f"{found['cycle_ms']:.2f} ms per cycle, {found['paths']}",
                 file=sys.stderr,
             )
-        _write(arguments, runs, {arm: summarize(arm, runs) for arm in arms})
+    finally:
+        lab.down()
     return runs
 
 

@@ -43,7 +43,7 @@ def test_the_plugin_costs_little_with_a_good_and_with_a_broken_scorer(lab: Lab) 
         if turn >= TURNS and not _missed(runs):
             break
         for arm in ARMS if turn % 2 == 0 else ARMS[::-1]:
-            found = measure.run(lab, arm, pods=PODS, percentage=100)
+            found = measure.run(lab, arm, len(runs), pods=PODS, percentage=100)
             runs.append(found | {"arm": arm, "turn": turn})
     summary = {arm: summarize(arm, runs) for arm in ARMS}
     print(table(summary))
