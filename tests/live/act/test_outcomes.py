@@ -20,7 +20,7 @@ def results_of(helm: Helm, *actions: str) -> list[Result]:
         known = {r.action: r for report in helm.turns for r in report.turn.results}
         return [known[a] for a in actions] if all(a in known for a in actions) else []
 
-    results: list[Result] = helm.turn_until(found, seconds=40)
+    results: list[Result] = helm.turn_until(found, seconds=90)
     return results
 
 
