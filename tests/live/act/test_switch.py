@@ -273,7 +273,7 @@ def test_stopped_loop_finds_everything_refused_and_nothing_is_left_over(
     loop.signal(signal.SIGSTOP)
     flipped = switch(False)
     began = monotonic()
-    sleep(1)
+    sleep(FLIP_SECONDS)  # by then the server has to know
     loop.signal(signal.SIGCONT)
     eventually(lambda: not residue(installed), seconds=RESIDUE_SECONDS)
     measured(residue_gone_after_flip_seconds=round(monotonic() - began, 1))
