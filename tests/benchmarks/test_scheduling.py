@@ -131,6 +131,12 @@ def test_short_form_forgives_a_busy_run_and_not_a_slow_plugin() -> None:
     slow[1]["prescore_ms"] = {"p50": 0.1, "p99": 0.5}
     assert all(cost("plugin", summarize("plugin", slow), room=1.1).values())
 
+    costly = runs("plugin", 1.0, cpu_seconds_per_pod=0.0048)
+    assert not all(cost("plugin", summarize("plugin", costly), room=1.1).values())
+
+    costly[1]["cpu_seconds_per_pod"] = 0.0041
+    assert all(cost("plugin", summarize("plugin", costly), room=1.1).values())
+
 
 TABLE = {
     "apiVersion": "pilothouse.dev/v1alpha1",
