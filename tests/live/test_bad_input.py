@@ -207,7 +207,8 @@ def test_lie_shows_as_usage_that_is_not_known(
     wait_truth(cluster, eventually)
     prometheus.mode = lie
     poll.latest = replace(poll.latest, nodes={}, pods={})  # what was true before is not the point
-    eventually(lambda: len(prometheus.asked) and completeness(cluster) == 0)
+    # Sooner than the truth would be too old by itself.
+    eventually(lambda: len(prometheus.asked) and completeness(cluster) == 0, seconds=30)
     before = len(prometheus.asked)
     eventually(lambda: len(prometheus.asked) > before + 8)
     snapshot = cluster.observe()
