@@ -38,7 +38,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:  # pytest hands every conftest the whole collection
             item.add_marker(pytest.mark.live)
-            item.add_marker(pytest.mark.timeout(300))
+            if item.get_closest_marker("timeout") is None:  # a module may have set its own
+                item.add_marker(pytest.mark.timeout(300))
             item.add_marker(pytest.mark.filterwarnings(GIVEN_UP))
 
 
@@ -110,7 +111,7 @@ def lab(machine_before: dict[str, list[str]]) -> Iterator[Lab]:
 def eventually() -> Callable[..., Any]:
     """Wait for a claim about the cluster; the last value is in the failure."""
 
-    def wait(look: Callable[[], Any], *, seconds: float = 60.0, every: float = 0.5) -> Any:
+    def wait(look: Callable[[], Any], *, seconds: float = 120.0, every: float = 0.5) -> Any:
         deadline = monotonic() + seconds
         while True:
             found = look()

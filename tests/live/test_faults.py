@@ -74,5 +74,5 @@ def test_resource_we_may_not_read_is_named_with_the_rule_to_add(
     secret = Kind(name="secrets", path="/api/v1/secrets", type=Namespace)
     store = Store(from_kubeconfig(observer_kubeconfig), kinds=[KINDS[0], secret])
     with pytest.raises(BackendError, match=r'resources: \["secrets"\]'):
-        store.open(wait_seconds=3)
+        store.open(wait_seconds=30)  # a refusal is told as soon as it comes
     store.close()

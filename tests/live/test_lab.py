@@ -10,6 +10,7 @@ import subprocess
 import urllib.request
 from collections.abc import Callable
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -31,12 +32,11 @@ def fetch(url: str, *, post: bool = False) -> str:
 def test_workers_are_ready_and_pods_run_on_each_of_them(
     lab: Lab, space: Callable[..., None], pods: Pods, eventually: Callable[..., Any]
 ) -> None:
-    nodes = lab.status()["nodes"]
-    assert [n["name"] for n in nodes if n["kind"] == "worker" and n["ready"]] == [
-        "worker-1",
-        "worker-2",
-        "worker-3",
-    ]
+    def workers() -> list[str]:
+        nodes = lab.status()["nodes"]
+        return [n["name"] for n in nodes if n["kind"] == "worker" and n["ready"]]
+
+    eventually(lambda: workers() == ["worker-1", "worker-2", "worker-3"])
     for number in (1, 2, 3):
         space(a_deployment(f"on-{number}", node=f"worker-{number}"))
     for number in (1, 2, 3):
@@ -53,28 +53,30 @@ def test_burner_saturates_its_worker_and_slows_no_other(
     space(a_deployment("burner", node="worker-1", arguments=("--train-step=0",)))
     for name in ("victim-1", "victim-2", "burner"):
         eventually(lambda n=name: [p for p in pods(n) if is_ready(p)])
-    before = {n: _latency(pods(f"victim-{n}")[0]) for n in (1, 2)}
+    # What a machine that stalls for a moment adds is in one round; a burner's is in both.
+    before = {n: min(_latencies(pods(f"victim-{n}")[0])) for n in (1, 2)}
     fetch(f"http://{pods('burner')[0]['status']['podIP']}:8000/burn?millicores=2000", post=True)
     sleep(2)
     workers = lab.workers()
     used, began = [used_seconds(w.cgroup) for w in workers], monotonic()
-    after = {n: _latency(pods(f"victim-{n}")[0]) for n in (1, 2)}
+    after = {n: _latencies(pods(f"victim-{n}")[0]) for n in (1, 2)}
     sleep(max(began + 5 - monotonic(), 0))
     seconds = monotonic() - began
     cores = [(used_seconds(w.cgroup) - u) / seconds for w, u in zip(workers, used, strict=True)]
     share = workers[0].cpu_millicores / 1000
     assert 0.8 * share <= cores[0] <= 1.1 * share, cores
     assert cores[1] < 0.5 * share, cores
-    assert after[1] > 2 * before[1], (before, after)  # the control: its neighbor does suffer
-    assert after[2] < 2 * before[2] + 0.02, (before, after)
+    assert sum(after[1]) / 2 > 2 * before[1], (before, after)  # the control: its neighbor suffers
+    assert min(after[2]) < 2 * before[2] + 0.02, (before, after)
 
 
-def _latency(pod: dict[str, Any]) -> float:
-    """Mean seconds of a request, as its caller sees it.
+def _latencies(pod: dict[str, Any]) -> list[float]:
+    """Mean seconds of a request, as its caller sees it, in each of two rounds."""
+    return [_latency(f"http://{pod['status']['podIP']}:8000/") for _ in range(2)]
 
-    Spaced unevenly: back-to-back requests would fall into step with the kernel's quota periods.
-    """
-    address = f"http://{pod['status']['podIP']}:8000/"
+
+def _latency(address: str) -> float:
+    """Spaced unevenly: one after the other would fall into step with the kernel's quota periods."""
     took = []
     for number in range(24):
         sleep(0.017 + 0.007 * (number % 5))
@@ -91,14 +93,18 @@ def test_memory_growth_ends_in_an_oom_kill(
     space(a_deployment("hoarder", limits=limits))
     pod = eventually(lambda: [p for p in pods("hoarder") if is_ready(p)])[0]
     address = pod["status"]["podIP"]
-    with contextlib.suppress(OSError):  # it dies while it answers, which is the point
-        fetch(f"http://{address}:8000/memory?mib=200", post=True)
 
     def killed() -> bool:
         statuses = pods("hoarder")[0]["status"].get("containerStatuses", [{}])
         ended = [s.get("lastState", {}).get("terminated", {}) for s in statuses]
         ended += [s.get("state", {}).get("terminated", {}) for s in statuses]
-        return any(t.get("reason") == "OOMKilled" for t in ended)
+        if any(t.get("reason") == "OOMKilled" for t in ended):
+            return True
+        # Again if need be: containerd may hear of the end before it hears of its reason.
+        # It dies while it answers, which is the point.
+        with contextlib.suppress(OSError, HTTPException):
+            fetch(f"http://{address}:8000/memory?mib=200", post=True)
+        return False
 
     assert eventually(killed)
 
@@ -120,7 +126,8 @@ def test_load_generator_counts_every_request(
 
 
 def _load(lab: Lab, urls: list[str]) -> dict[str, Any]:
-    command = [str(lab.layout.binaries / "workload"), "load", "-shape=20x3s"]
+    # Patient: a machine that stalls for two seconds is not what is counted here.
+    command = [str(lab.layout.binaries / "workload"), "load", "-shape=20x3s", "-timeout=20s"]
     done = subprocess.run([*command, f"-urls={','.join(urls)}"], capture_output=True, check=True)
     return dict(json.loads(done.stdout))
 

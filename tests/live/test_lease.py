@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from pilothouse.cli.live import open_cluster
 from pilothouse.lab import Lab
 from tests.live.conftest import NAMESPACE
@@ -23,16 +21,16 @@ def test_second_is_told_who_holds_the_lease_and_goes_on_when_it_is_given_back(
 ) -> None:
     _, first = open_cluster(observer_kubeconfig, namespaces=NAMESPACE, prometheus=None)
     try:
-        eventually(lambda: first.leadership.is_held, seconds=30)
+        eventually(lambda: first.leadership.is_held)
         holder = first.leadership.identity
         lease = lab.kubectl("get", "lease", "pilothouse", "-n", "pilothouse-system", "-o", "json")
         assert json.loads(lease)["spec"]["holderIdentity"] == holder
         words = tmp_path / "words"
         with words.open("w") as out, an_up(observer_kubeconfig, tmp_path, out) as second:
-            eventually(lambda: f"Standing by: {holder}" in words.read_text(), seconds=60)
+            eventually(lambda: f"Standing by: {holder}" in words.read_text())
             assert "decision" not in words.read_text()
             first.close()
-            eventually(lambda: '"decision"' in words.read_text(), seconds=60)
+            eventually(lambda: '"decision"' in words.read_text())
             assert "Going on: The lease" in words.read_text()
             assert second.wait(60) == 0
     finally:
@@ -46,17 +44,16 @@ def an_up(kubeconfig: Path, folder: Path, out: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, text=True)
 
 
-@pytest.mark.timeout(120)
 def test_lease_of_a_holder_that_was_killed_is_taken_over(
     observer_kubeconfig: Path, eventually: Callable[..., Any], tmp_path: Path
 ) -> None:
     words = tmp_path / "words"
     with words.open("w") as out, an_up(observer_kubeconfig, tmp_path, out) as first:
-        eventually(lambda: '"decision"' in words.read_text(), seconds=60)
+        eventually(lambda: '"decision"' in words.read_text())
         first.send_signal(signal.SIGKILL)
     _, second = open_cluster(observer_kubeconfig, namespaces=NAMESPACE, prometheus=None)
     try:
-        eventually(lambda: second.leadership.is_held, seconds=40)
+        eventually(lambda: second.leadership.is_held)
         assert second.leadership.epoch >= 1
     finally:
         second.close()

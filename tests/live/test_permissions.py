@@ -61,7 +61,7 @@ def test_every_verb_that_is_granted_is_used(
     }
     try:
         cluster.comment(a_decision(Ref("lab", "workload", NAMESPACE, "used"), "0198f2c5"))
-        eventually(lambda: granted <= used(lab), seconds=30)
+        eventually(lambda: granted <= used(lab))
     finally:
         cluster.close()
     assert used(lab) == granted

@@ -59,7 +59,7 @@ def test_every_query_by_workload_gives_rows(
     for name, template in BY_WORKLOAD.items():
         values = {"cluster": "lab", "namespace": "sim-env", "type": "deployment"}
         used = {k: v for k, v in values.items() if f"${k}" in template}
-        rows = eventually(lambda t=template, u=used: ask(lab, fill(t, u)), seconds=60)
+        rows = eventually(lambda t=template, u=used: ask(lab, fill(t, u)))
         assert all(float(row["value"][1]) >= 0 for row in rows), name
 
 
@@ -70,5 +70,5 @@ def test_every_query_by_node_gives_one_row_for_each_worker(
         for name, template in BY_NODE.items():
             values = {"address": worker.address, "node": worker.name}
             used = {k: v for k, v in values.items() if f"${k}" in template}
-            rows = eventually(lambda t=template, u=used: ask(lab, fill(t, u)), seconds=60)
+            rows = eventually(lambda t=template, u=used: ask(lab, fill(t, u)))
             assert len(rows) == 1, name

@@ -55,8 +55,7 @@ def test_decision_is_told_on_the_object_it_concerns(
                 (text := lab.kubectl("describe", "deployment", "told", "-n", NAMESPACE))
                 and "WouldReplicate" in text
                 and text
-            ),
-            seconds=20,
+            )
         )
     finally:
         cluster.close()
@@ -136,10 +135,14 @@ def test_forecasts_are_ready_at_once_where_prometheus_knows_the_past(
             return found if long else []
 
         forecaster = forecaster_of(settings.forecast)
-        for snapshot in eventually(past, seconds=150, every=5):
+        for snapshot in eventually(past, seconds=200, every=5):
             forecaster.predict(snapshot)
-        eventually(lambda: cluster.observe().nodes.age_seconds.max() < 45)
-        warm = forecaster.predict(cluster.observe())
+
+        def fresh() -> Snapshot | None:
+            snapshot = cluster.observe()
+            return snapshot if snapshot.nodes.age_seconds.max() < 45 else None
+
+        warm = forecaster.predict(eventually(fresh))
     finally:
         cluster.close()
     assert not warm.abstentions
@@ -189,7 +192,7 @@ def test_kubelets_tell_where_there_is_nobody_else(
         return _source(snapshot, "kubelets") if young else None
 
     try:
-        told = eventually(measured, seconds=60)
+        told = eventually(measured)
     finally:
         cluster.close()
     assert told.age_seconds < 60

@@ -96,13 +96,13 @@ def janitor(
 ) -> Iterator[subprocess.Popen[bytes]]:
     log = tmp_path_factory.mktemp("janitor") / "log"
     process = start_janitor(janitor_kubeconfig, log, "--dead-after", "20", "--grace", "3")
-    deadline = monotonic() + 60
+    deadline = monotonic() + 120
     while f"_{process.pid}_" not in _holder(installed):  # without one nobody may enforce
         assert monotonic() < deadline, log.read_text()[-500:]
         sleep(0.5)
     yield process
     process.terminate()
-    process.wait(20)
+    process.wait(60)
 
 
 @pytest.fixture(scope="module")

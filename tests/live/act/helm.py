@@ -135,6 +135,7 @@ class Helm:
         self, kind: ActionKind, target: Ref, *, agent: str = "safety", **payload: Any
     ) -> tuple[Action, tuple[Receipt, ...]]:
         """Ask for one action and expect it to be chosen; returns it with its receipts."""
+        self.know(target)  # usage that was fresh a while ago may be too old for the guard by now
         self.want(kind, target, agent=agent, **payload)
         report = self.turn()
         actions = [a for a in report.turn.decision.actions if a.kind is kind]
@@ -158,7 +159,7 @@ class Helm:
             for r in report.turn.receipts
         ]
 
-    def know(self, *targets: Ref, seconds: float = 60.0) -> None:
+    def know(self, *targets: Ref, seconds: float = 120.0) -> None:
         """Look until these objects are known and every node's usage is fresh."""
         deadline = monotonic() + seconds
         while True:

@@ -61,7 +61,7 @@ class LoopProcess:
                     self.arrived.notify_all()
 
     def wait_for(
-        self, look: Callable[[dict[str, Any]], bool], seconds: float = 90.0, after: int = 0
+        self, look: Callable[[dict[str, Any]], bool], seconds: float = 150.0, after: int = 0
     ) -> Any:
         deadline, seen = monotonic() + seconds, after
         with self.arrived:

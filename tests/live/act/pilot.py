@@ -113,4 +113,4 @@ def piloted(
         yield Pilot(folder / "act.db", log, process)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(90)

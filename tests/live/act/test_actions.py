@@ -8,7 +8,7 @@ import random
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep, time
 from typing import Any
@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from pilothouse.act.fields import Mark
-from pilothouse.act.hand import Answer, Hand, Signature
+from pilothouse.act.hand import TAKEN, Answer, Hand, Signature, resize_state
 from pilothouse.act.tickets import Step
 from pilothouse.clients.access import from_kubeconfig
 from pilothouse.clients.quantity import mebibytes
 from pilothouse.clients.requests import Refusal, Requests
 from pilothouse.domain import NOT_IN_FORCE, Action, ActionKind, Status, Verb
-from pilothouse.errors import LabFailed
+from pilothouse.errors import ClusterUnreachable, LabFailed
 from pilothouse.journal import Cycle, JournalReader
 from pilothouse.lab import Lab
 from pilothouse.nodeagent import Clock, NodeAgent
@@ -57,14 +57,17 @@ def taints(lab: Lab, node: str) -> list[str]:
 
 
 def assert_joined(helm: Helm, lab: Lab, action: Action, *expected: tuple[str, str]) -> None:
-    """One decision in the journal, and each of its writes in the server's log, once, by its id."""
+    """One decision in the journal, and each of its writes in the server's log, once, by its id.
+
+    What met a conflict wrote nothing: somebody else was quicker, and it was tried again.
+    """
     record = JournalReader(helm.journal.path).find(action.id.partition(".")[0]).record
     assert isinstance(record, Cycle)
     assert action in record.decision.actions
     seen = [witnessed(lab, write.intent) for write in action.writes]
-    assert [[(user, verb, what) for user, verb, what, _ in one] for one in seen] == [
-        [(ACTUATOR, verb, what)] for verb, what in expected
-    ]
+    assert [
+        [(user, verb, what) for user, verb, what, code in one if code != 409] for one in seen
+    ] == [[(ACTUATOR, verb, what)] for verb, what in expected]
     ticket = witnessed(lab, f"{action.id}.ticket")
     assert [(verb, what) for _, verb, what, _ in ticket] == [("create", "tickets")]
 
@@ -94,7 +97,11 @@ def cpu_used(lab: Lab, node: str, pod: str, seconds: float) -> float:
 
 
 def test_throttle_slows_a_busy_pod_in_place_and_gives_its_limit_back(
-    helm: Helm, installed: Lab, harbor: Make, measured: Callable[..., None]
+    helm: Helm,
+    installed: Lab,
+    harbor: Make,
+    eventually: Make,
+    measured: Callable[..., None],
 ) -> None:
     (pod,) = harbor("busy", **BUSY)
     name, before = pod["metadata"]["name"], pod["status"]["containerStatuses"][0]
@@ -105,6 +112,7 @@ def test_throttle_slows_a_busy_pod_in_place_and_gives_its_limit_back(
     assert done(receipts), receipts
     (now,) = pods_of(installed, "busy")
     assert limit_of(now) == "150m"
+    eventually(lambda: resize_state(pods_of(installed, "busy")[0]) == TAKEN, every=0.1)
     used = cpu_used(installed, pod["spec"]["nodeName"], name, 4)
     took = monotonic() - began
     measured(cores_before=round(at_first, 3), cores_after=round(used, 3), seconds=round(took, 1))
@@ -169,9 +177,11 @@ def test_balloon_lowers_memory_but_never_below_the_floor(
 
 
 def test_resize_that_the_node_cannot_give_is_told_as_deferred_and_an_impossible_one_as_refused(
-    installed: Lab, harbor: Make
+    installed: Lab, harbor: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Through the hand that every write goes through; no agent would ask for as much."""
+    # Whatever the kubelet says in the end: a busy machine may keep it from saying it at once.
+    monkeypatch.setattr("pilothouse.act.hand.RESIZE_SECONDS", 60.0)
     pod, _ = harbor("greedy", replicas=2, node="worker-2")
     room = read(installed, "node", "worker-2")["status"]["allocatable"]["memory"]
     whole = mebibytes(room)  # the other one is in the way
@@ -216,6 +226,11 @@ def only(lab: Lab, *open_workers: str) -> Iterator[None]:
     finally:
         for name in closed:
             lab.kubectl("uncordon", name)
+        deadline = monotonic() + 60
+        # A controller takes the taint away by itself, and until then no pod lands there.
+        while any("node.kubernetes.io/unschedulable" in taints(lab, name) for name in closed):
+            assert monotonic() < deadline, f"some of {closed} are still closed"
+            sleep(0.1)
 
 
 def where(pods: list[dict[str, Any]]) -> list[str]:
@@ -342,10 +357,12 @@ class Adversary(threading.Thread):
         mine = {"labelSelector": f"app={self._app}"}
         try:
             while not self._stopping.wait(1.2):
-                status = requests.get(budget)["status"]
-                self.lowest = min(self.lowest, status["currentHealthy"] - status["desiredHealthy"])
-                pods = requests.every(f"/api/v1/namespaces/{SPACE}/pods", mine)
-                self._evict(requests, random.choice(pods)["metadata"])
+                with suppress(ClusterUnreachable):  # a busy machine: it tries again
+                    status = requests.get(budget)["status"]
+                    spare = status["currentHealthy"] - status["desiredHealthy"]
+                    self.lowest = min(self.lowest, spare)
+                    pods = requests.every(f"/api/v1/namespaces/{SPACE}/pods", mine)
+                    self._evict(requests, random.choice(pods)["metadata"])
         finally:
             requests.close()
 
@@ -412,7 +429,7 @@ def test_migrate_empties_a_node_and_keeps_the_budget_while_somebody_else_evicts(
     assert ours <= intents
     helm.turn_until(lambda: "pilothouse.dev/out-of-service" not in taints(installed, "worker-2"))
     # An eviction that took from the budget and failed would hold it for two minutes.
-    eventually(lambda: read(installed, *budget)["status"]["disruptionsAllowed"] == 1, seconds=30)
+    eventually(lambda: read(installed, *budget)["status"]["disruptionsAllowed"] == 1, seconds=60)
 
 
 def asleep_at(lab: Lab) -> str:

@@ -75,12 +75,12 @@ def test_fence_is_found_out_when_nobody_judges_by_it(
 ) -> None:
     epoch, holder = standing(mended)
     leads = Leader(epoch, holder)
-    eventually(lambda: Fence(actuator).objection(leads, {}) == "", seconds=20)
+    eventually(lambda: Fence(actuator).objection(leads, {}) == "", seconds=60)
     for other in (Leader(epoch - 1, holder), Leader(epoch, "somebody")):
         assert "another leader came after us" in Fence(actuator).objection(other, {})
     mended.kubectl("delete", "validatingadmissionpolicybinding", "pilothouse-fence")
     let = f"let a write of epoch {epoch - 1} of {holder} pass"
-    eventually(lambda: let in Fence(actuator).objection(leads, {}), seconds=20)
+    eventually(lambda: let in Fence(actuator).objection(leads, {}), seconds=60)
 
 
 def test_fence_moves_to_greater_epochs_only_and_to_whoever_signs(
@@ -150,20 +150,20 @@ def test_fence_that_was_cleared_by_hand_is_moved_again_by_its_leader(
     leads = helm.acting.standing
     assert leads is not None
     try:
-        eventually(lambda: leads.objection(restoring=True) == "", seconds=20)
+        eventually(lambda: leads.objection(restoring=True) == "", seconds=60)
         epoch, holder = standing(installed)
         assert (epoch, holder) == (leads.epoch, leads.holder)
         keys = ("pilothouse.dev/epoch-", "pilothouse.dev/holder-")
         installed.kubectl("annotate", "serviceaccount", FENCE, "-n", "pilothouse-system", *keys)
         # The control: as long as nobody asks, the leader is shut out.
-        eventually(lambda: "time is over" in verdict(actuator, epoch, holder), seconds=20)
+        eventually(lambda: "time is over" in verdict(actuator, epoch, holder), seconds=60)
         eventually(
             lambda: (
                 leads.objection(restoring=True) == "" and fence(installed) == f"{epoch}:{holder}"
             ),
-            seconds=20,
+            seconds=60,
         )
-        eventually(lambda: verdict(actuator, epoch, holder) == "", seconds=5)
+        eventually(lambda: verdict(actuator, epoch, holder) == "", seconds=60)
     finally:
         helm.close()
 
@@ -175,13 +175,13 @@ def test_switch_and_fence_are_followed_by_policies_that_were_deleted_and_made_ag
     assert verdict(actuator, epoch, holder) == ""
     mended.kubectl("delete", "--wait=true", "-f", str(POLICIES))
     # The control: nobody judges any more, so it is the new policies that do afterwards.
-    eventually(lambda: verdict(actuator, epoch - 1, holder) == "", seconds=20)
+    eventually(lambda: verdict(actuator, epoch - 1, holder) == "", seconds=60)
     mended.apply(POLICIES.read_text())
-    eventually(lambda: "time is over" in verdict(actuator, epoch - 1, holder), seconds=20)
+    eventually(lambda: "time is over" in verdict(actuator, epoch - 1, holder), seconds=60)
     try:
         assert main(["halt", "--reason", "a test says so", *cluster]) == 0
-        eventually(lambda: "a test says so" in verdict(actuator, epoch, holder), seconds=5)
+        eventually(lambda: "a test says so" in verdict(actuator, epoch, holder), seconds=60)
     finally:
         assert main(["resume", *cluster]) == 0
-    eventually(lambda: verdict(actuator, epoch, holder) == "", seconds=5)
+    eventually(lambda: verdict(actuator, epoch, holder) == "", seconds=60)
     assert Fence(actuator).objection(Leader(epoch, holder), {}) == ""

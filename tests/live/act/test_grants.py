@@ -127,7 +127,7 @@ def test_every_verb_that_is_granted_is_used(
         assert used(installed, account) <= granted(account)
 
 
-def unused(lab: Lab, account: str, seconds: float = 90.0) -> set[Grant]:
+def unused(lab: Lab, account: str, seconds: float = 150.0) -> set[Grant]:
     """What is granted and was not used by then; the janitor takes its time to forget tickets."""
     deadline = monotonic() + seconds
     while (left := granted(account) - used(lab, account)) and monotonic() < deadline:

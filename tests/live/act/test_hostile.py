@@ -138,7 +138,7 @@ def happened(lab: Lab, chosen: Sequence[Action]) -> list[Action]:
 @pytest.fixture(scope="module")
 def prey(installed: Lab) -> Iterator[None]:
     temptations(installed)
-    words = ("--for=condition=Available", "deployment", "--all", "-n", OPEN, "--timeout=120s")
+    words = ("--for=condition=Available", "deployment", "--all", "-n", OPEN, "--timeout=240s")
     installed.kubectl("wait", *words)
     yield
     installed.kubectl("delete", "namespace", OPEN, CLOSED, "--wait=false")

@@ -162,7 +162,7 @@ def test_pod_that_came_back_under_its_name_is_never_evicted(
             if e["auditID"].startswith(f"namesake{since}.")
             and place_of(e).get("subresource") == "eviction"
         ]
-        eventually(lambda: allowed() == 1, seconds=30)
+        eventually(lambda: allowed() == 1, seconds=60)
         # The control: the pod that was meant is evicted.
         action = decided(NAMESAKES, seen)
         assert helm.cluster.begin(action) == ""

@@ -20,7 +20,7 @@ def results_of(helm: Helm, *actions: str) -> list[Result]:
         known = {r.action: r for report in helm.turns for r in report.turn.results}
         return [known[a] for a in actions] if all(a in known for a in actions) else []
 
-    results: list[Result] = helm.turn_until(found, seconds=40)
+    results: list[Result] = helm.turn_until(found, seconds=90)
     return results
 
 
@@ -30,7 +30,9 @@ def test_result_is_read_back_after_the_settle_window_and_has_a_reward(
     (pod,) = harbor("measured", arguments=("--burn-millicores=100",), limits=LIMITS)
     target = helm.pod(pod["metadata"]["name"])
     helm.know(target)
-    helm.turn()  # something is known of the time before
+    helm.turn()
+    began = helm.cluster.clock_seconds
+    helm.turn_until(lambda: helm.cluster.clock_seconds > began)  # so there is a time before
     action, receipts = helm.act(ActionKind.THROTTLE, target, factor=0.9)
     assert done(receipts), receipts
     (result,) = results_of(helm, action.id)

@@ -19,6 +19,7 @@ from pilothouse.cli import main
 from pilothouse.clients.access import from_kubeconfig
 from pilothouse.clients.keys import GATES, account_path
 from pilothouse.clients.requests import STRATEGIC, Refusal, Requests
+from pilothouse.errors import ClusterUnreachable
 from pilothouse.lab import Lab
 from tests.live.act.conftest import MANIFESTS, pods_of, read
 from tests.live.act.helm import ACTUATOR, SPACE, a_stateful_set, audit, fence, place_of
@@ -81,6 +82,8 @@ class Rogue(threading.Thread):
             except Refusal as refusal:
                 at = datetime.now(UTC).timestamp()
                 self.refusals.append((at, refusal.code, str(refusal)))
+            except ClusterUnreachable:
+                continue  # a busy machine, and neither a yes nor a no
 
     def stop(self) -> None:
         self._stopping.set()
@@ -107,6 +110,7 @@ def test_no_write_of_a_rogue_client_succeeds_after_the_flip(
     actuator_kubeconfig: Path,
     janitor: subprocess.Popen[bytes],
     switch: Callable[[bool], float],
+    eventually: Make,
     measured: Callable[..., None],
 ) -> None:
     (pod,) = harbor("target", replicas=1, limits={"cpu": "200m", "memory": "64Mi"})
@@ -212,6 +216,7 @@ def test_no_write_of_a_rogue_client_succeeds_after_the_flip(
     for rogue in rogues:
         rogue.start()
     sleep(4)
+    eventually(lambda: all(rogue.successes for rogue in rogues))
     flipped = switch(False)
     sleep(5)
     for rogue in rogues:
@@ -268,7 +273,7 @@ def test_stopped_loop_finds_everything_refused_and_nothing_is_left_over(
     loop.signal(signal.SIGSTOP)
     flipped = switch(False)
     began = monotonic()
-    sleep(1)
+    sleep(FLIP_SECONDS)  # by then the server has to know
     loop.signal(signal.SIGCONT)
     eventually(lambda: not residue(installed), seconds=RESIDUE_SECONDS)
     measured(residue_gone_after_flip_seconds=round(monotonic() - began, 1))
@@ -289,9 +294,13 @@ def test_killed_loop_leaves_nothing_behind(
     began = monotonic()
     eventually(lambda: not residue(installed), seconds=DEAD_SECONDS + RESIDUE_SECONDS)
     measured(residue_gone_after_kill_seconds=round(monotonic() - began, 1))
-    phases = [t.get("status", {}).get("phase") for t in tickets(installed) if t["spec"].get("undo")]
-    assert phases
-    assert set(phases) <= {"Restored", "Released"}
+
+    def phases() -> set[str]:
+        written = [t for t in tickets(installed) if t["spec"].get("undo")]
+        return {t.get("status", {}).get("phase", "") for t in written}
+
+    assert phases()
+    eventually(lambda: phases() <= {"Restored", "Released"})  # said after it was done
 
 
 def tickets(lab: Lab) -> list[dict[str, Any]]:
@@ -323,7 +332,7 @@ def test_loop_without_its_role_binding_is_refused_and_goes_on(
     installed.kubectl("delete", "clusterrolebinding", "pilothouse-actuator")
     try:
         cut = datetime.now(UTC).timestamp()
-        eventually(lambda: not residue(installed), seconds=DEAD_SECONDS + RESIDUE_SECONDS + 30)
+        eventually(lambda: not residue(installed), seconds=DEAD_SECONDS + RESIDUE_SECONDS + 60)
         assert [
             c for what, c in writes_since(installed, cut + 1) if c < 300 and "tickets" not in what
         ] == []

@@ -91,7 +91,7 @@ def leaking(lab: Lab, eventually: Make) -> None:
     eventually(lambda: [p for p in pods_of(lab, "leaky") if is_ready(p)])
 
 
-def wait_for_ticket(lab: Lab, seconds: float = 150.0) -> None:
+def wait_for_ticket(lab: Lab, seconds: float = 220.0) -> None:
     """Until the loop in its pod begins an action; what it said is in the failure."""
     deadline = monotonic() + seconds
     while not read(lab, "tickets", "-n", SYSTEM)["items"]:
@@ -128,7 +128,7 @@ def ours(lab: Lab) -> list[str]:
     return [name for name in names if "pilothouse" in name and "lab" not in name]
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_uninstalling_in_the_middle_of_an_action_leaves_nothing_behind_and_can_be_undone(
     bare: Lab, chart: Make, tmp_path: Path, eventually: Make, measured: Make
 ) -> None:
@@ -146,18 +146,19 @@ def act_and_uninstall(lab: Lab, chart: Make, tmp_path: Path, eventually: Make) -
     assert ours(lab)  # the control: the list that must be empty afterwards is not empty now
     leaking(lab, eventually)
     wait_for_ticket(lab)
-    eventually(lambda: replicas(lab) == 2, seconds=20, every=0.2)
+    eventually(lambda: replicas(lab) == 2, every=0.2)
     before, began = len(audit(lab)), monotonic()
     chart("uninstall", "pilothouse", "--timeout", "4m")
     took = monotonic() - began
     assert replicas(lab) == 1
     assert residue(lab) == []
-    eventually(lambda: ours(lab) == [], seconds=40)
+    eventually(lambda: ours(lab) == [])
     inverses = [
         e
         for e in audit(lab)[before:]
         if e["user"].get("username") == JANITOR
         and e.get("objectRef", {}).get("subresource") == "scale"
+        and e["responseStatus"]["code"] != 409  # which wrote nothing, and was tried again
     ]
     assert [e["verb"] for e in inverses] == ["patch"]
     return took

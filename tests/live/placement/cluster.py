@@ -109,7 +109,7 @@ def uid_of(lab: Lab, name: str) -> str:
 def record_of(lab: Lab, eventually: Eventually, name: str) -> dict[str, Any]:
     """The journal's record of a pod's placement."""
     found: dict[str, Any] = eventually(
-        lambda: placements.find([journal(lab.layout)], f"pod/{NAMESPACE}/{name}"), seconds=30
+        lambda: placements.find([journal(lab.layout)], f"pod/{NAMESPACE}/{name}")
     )
     return found
 
