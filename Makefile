@@ -130,11 +130,18 @@ lab-packages:
 	@if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ] && ! dpkg -s $(LAB_PACKAGES) >/dev/null 2>&1; then \
 	  $(MAKE) debian-package PACKAGE="$(LAB_PACKAGES)" WHY="the lab runs real kubelets"; fi
 
-# Debian's packages are the only thing here that is not from a language registry.
+# Debian's packages are the only thing here that is not from a language registry. apt-get gives up at
+# once where uv and npm ask again: while another holds its lock, or a mirror is away.
+APT = DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3
+
 .PHONY: debian-package
 debian-package:
 	@if [ "$$(id -u)" = 0 ] && [ -f /etc/debian_version ]; then \
-	  echo "Installing $(PACKAGE): $(WHY)." && apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $(PACKAGE) >/dev/null; \
+	  echo "Installing $(PACKAGE): $(WHY)."; \
+	  for try in 1 2 3; do \
+	    $(APT) update && $(APT) install -y --no-install-recommends $(PACKAGE) >/dev/null && break; \
+	    [ $$try -lt 3 ] || exit 1; sleep $$((15 * try)); \
+	  done; \
 	else echo "make: $(WHY). Install it (Debian: sudo apt-get install $(PACKAGE)) and try again." >&2; exit 1; fi
 
 ##@ Upkeep

@@ -17,5 +17,6 @@ export default defineConfig({
   test: {
     environment: "happy-dom",
     include: ["src/**/*.test.ts", "src/**/*.test.tsx"],
+    testTimeout: 60_000, // a busy machine may stand still for the usual 5 s
   },
 });

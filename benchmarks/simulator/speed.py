@@ -108,10 +108,12 @@ def check_batch(pods: int, *, ticks: int, batch: int = BATCH) -> None:
             raise Different(f"Cluster {seed} differs from its single run: {difference}.")
 
 
-def compare(pods: int, *, repeats: int, ticks: int, tick: Tick | None = None) -> Comparison:
+def compare(
+    pods: int, *, repeats: int, ticks: int, batch: int = BATCH, tick: Tick | None = None
+) -> Comparison:
     """All sides in turns; ``tick`` is how the simulator takes one, where not the suited way."""
     scenario = scenario_of(pods)
-    simulation = Simulation.of(scenario, range(BATCH), tick)
+    simulation = Simulation.of(scenario, range(batch), tick)
     observer = Observer(simulation.state)
     sides = [[peer(scenario, seed) for seed in range(PEER_CLUSTERS)] for peer in PEERS]
 
@@ -131,7 +133,7 @@ def compare(pods: int, *, repeats: int, ticks: int, tick: Tick | None = None) ->
         _rate(step, 1, WARM_UP_TICKS)
     result = Comparison(pods=pods)
     for _ in range(repeats):
-        result.simulator.append(_rate(steps[0], BATCH, ticks))
+        result.simulator.append(_rate(steps[0], batch, ticks))
         result.peer.append(_rate(steps[1], PEER_CLUSTERS, ticks))
         result.tuned_peer.append(_rate(steps[2], PEER_CLUSTERS, ticks))
     return result

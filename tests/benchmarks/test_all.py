@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,10 @@ def test_one_that_fails_does_not_keep_the_others_from_running(
     assert main([], folder) == 1
     said = capfd.readouterr().out
     assert [line.removeprefix("== ") for line in said.splitlines() if "==" in line] == names(folder)
-    assert "| b_misses | 0.0 | 1 | missed a bound, or broke |" in said
-    assert "| c_cannot | 0.0 | 2 | could not run |" in said
-    assert "| d_dies | 0.0 | -9 | broke |" in said
+    told = re.sub(r"\| \d+\.\d \|", "| M |", said)  # minutes: a busy machine takes its time
+    assert "| b_misses | M | 1 | missed a bound, or broke |" in told
+    assert "| c_cannot | M | 2 | could not run |" in told
+    assert "| d_dies | M | -9 | broke |" in told
     assert "2 of 5 held; not: b_misses, c_cannot, d_dies" in said
 
 

@@ -147,7 +147,7 @@ TABLE = {
 
 
 def ask(port: int, *, most: int = 1 << 16) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(b"GET /v1/table HTTP/1.1\r\n\r\n")
         said = b""
         while len(said) < most and (more := connection.recv(65536)):

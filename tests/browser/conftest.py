@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "src" / "pilothouse" / "server" / "static"
@@ -26,7 +26,10 @@ QUIET = (
     "--disable-sync",
     "--no-first-run",
 )
+PATIENCE_SECONDS = 60  # on a busy machine; what is awaited usually comes at once
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
+
+expect.set_options(timeout=1000 * PATIENCE_SECONDS)
 
 
 # Playwright keeps an event loop running in this thread until it is left, in which no other test
@@ -39,7 +42,9 @@ def browser() -> Iterator[Browser]:
     if not (STATIC / "index.html").is_file():
         pytest.fail("The page is not built. Run: make web")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=list(QUIET))
+        browser = playwright.chromium.launch(
+            executable_path=found, args=list(QUIET), timeout=1000 * PATIENCE_SECONDS
+        )
         yield browser
         browser.close()
 
@@ -48,7 +53,7 @@ def browser() -> Iterator[Browser]:
 def page(browser: Browser) -> Iterator[Page]:
     """A page that must stay free of script errors, broken rules and requests to elsewhere."""
     page = browser.new_page(viewport={"width": 1440, "height": 900})
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(1000 * PATIENCE_SECONDS)
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: _must_be_local(request.url, complaints))
@@ -75,7 +80,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where ``pilothouse up`` serves its page while the tests look at it."""
     journal = tmp_path_factory.mktemp("run") / "run.db"
     command = [sys.executable, "-m", "pilothouse.cli", "up", "--port", "0", "--seed", "4"]
-    command += ["--interval", "0.2", "--cycles", "2000", "--journal", str(journal)]
+    command += ["--interval", "0.2", "--cycles", "9000", "--journal", str(journal)]
     run = subprocess.Popen(
         command,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUNBUFFERED": "1"},
@@ -97,6 +102,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     else:
         pytest.fail(f"pilothouse up printed no address: {''.join(said)}")
     run.terminate()
-    run.wait(10)
-    reading.join(10)
+    run.wait(PATIENCE_SECONDS)
+    reading.join(PATIENCE_SECONDS)
     run.stdout.close()

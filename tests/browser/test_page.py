@@ -21,7 +21,7 @@ A_LOSER = '[data-testid="timeline"] [data-lost="true"]'
 
 
 def read(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return json.load(answer)
 
 

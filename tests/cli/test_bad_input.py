@@ -39,7 +39,7 @@ def pilothouse(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "pilothouse.cli", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
     )
 
 

@@ -84,7 +84,7 @@ def test_nothing_is_lost_or_done_twice_when_the_loop_is_killed_at_random(tmp_pat
     with a_cluster(site) as url:
         supervisor = Supervisor(site, url)
         deaths = list(kill_at_random(supervisor, 12, Aim(seed=5)))
-        while len(deaths) < 36 and sum(d.in_window for d in deaths) < 4:  # busy machine
+        while len(deaths) < 60 and sum(d.in_window for d in deaths) < 4:  # busy machine
             deaths += kill_at_random(supervisor, 4, Aim(seed=5 + len(deaths)))
         supervisor.live(cycles=10)
     assert sum(d.in_window for d in deaths) >= 4, "too few between intent and receipt: void"

@@ -289,9 +289,9 @@ def test_a_flood_is_cut_off_cheaply_and_displaces_nothing() -> None:
         a_wish(target=Ref("sim", "node", "", f"node-{i % 12}"), score=1.0, priority=-i)
         for i in range(5_000)
     ]
-    begin = time.perf_counter()
+    begin = time.thread_time()  # what others do on the machine is not its cost
     decision = decided(troubled(), Stranger(flood))
-    assert time.perf_counter() - begin < 2.0  # 0.3 s on a quiet machine
+    assert time.thread_time() - begin < 2.0  # 0.1 s measured
     assert acts(decision)[:1] == acts(decided(troubled()))[:1]
     assert len(decision.proposals) < 100
     assert "4936 more proposals of stranger" in decision.proposals[-1].reason

@@ -23,7 +23,7 @@ def sleeper(tmp_path: Path) -> Iterator[tuple[int, int]]:
     )
     yield pid, ticks
     process.send(pid, ticks, signal.SIGKILL)
-    process.wait_until_dead([(pid, ticks)], 5)
+    process.wait_until_dead([(pid, ticks)], 60)
 
 
 def test_process_joins_its_group_before_it_becomes_the_program(
@@ -49,5 +49,5 @@ def test_paused_process_says_so_and_dies_of_a_kill(sleeper: tuple[int, int]) -> 
     while process.state(pid, ticks) != "paused":
         assert process.is_alive(pid, ticks)
     process.kill_all([pid])
-    assert process.wait_until_dead([(pid, ticks)], 5)
+    assert process.wait_until_dead([(pid, ticks)], 60)
     assert process.state(pid, ticks) == "dead"

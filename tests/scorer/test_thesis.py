@@ -80,6 +80,8 @@ class FakePrometheus:
                 body = self.rfile.read(int(self.headers["Content-Length"])).decode()
                 (query,) = parse_qs(body)["query"]
                 name = ASKED.get(query, "")
+                outer.paths.add(self.path)
+                outer.asked[name] += 1  # before the answer: the next query comes right after it
                 if not name:
                     outer.strangers.append(query)
                 found = 200, vector(outer.answers.get(name, []))
@@ -88,8 +90,6 @@ class FakePrometheus:
                 self.send_header("Content-Length", str(len(said)))
                 self.end_headers()
                 self.wfile.write(said)
-                outer.paths.add(self.path)
-                outer.asked[name] += 1
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
@@ -137,7 +137,7 @@ class Followed(Scorer):
         rows = answer.json()["nodes"]
         return {row["node"]: (row["metrics"], row["metrics_age_seconds"]) for row in rows}
 
-    def until(self, found: Callable[[], Any], seconds: float = 10.0) -> None:
+    def until(self, found: Callable[[], Any], seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
         while not found():
             assert self.chores._thread.is_alive(), "the chores have ended"

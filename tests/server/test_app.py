@@ -301,7 +301,7 @@ def test_stream_sends_a_heartbeat_when_nothing_happens(feed, inbox, tmp_path):
     )
     running = start(app, "127.0.0.1", 0)
     try:
-        with urllib.request.urlopen(f"{running.url}/v1/stream", timeout=5) as answer:
+        with urllib.request.urlopen(f"{running.url}/v1/stream", timeout=60) as answer:
             while answer.readline() != b"event: heartbeat\n":
                 pass
     finally:

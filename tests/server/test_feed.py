@@ -96,11 +96,11 @@ def test_reader_is_woken_from_the_loop_thread():
         feed.take(reader, burst=5)
         thread = threading.Thread(target=publish, args=(feed, 3))
         thread.start()
-        await asyncio.wait_for(reader.wake.wait(), 5)
+        await asyncio.wait_for(reader.wake.wait(), 60)
         await asyncio.to_thread(thread.join)
         assert feed.take(reader, burst=5)
         feed.close()
-        await asyncio.wait_for(reader.wake.wait(), 5)
+        await asyncio.wait_for(reader.wake.wait(), 60)
 
     asyncio.run(watch())
 

@@ -35,7 +35,7 @@ def door(health: dict[str, tuple[bool, str]]):
 def ask(door: Running, path: str, method: str = "GET") -> tuple[int, str]:
     request = urllib.request.Request(f"http://127.0.0.1:{door.port}{path}", method=method)
     try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

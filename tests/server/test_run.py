@@ -24,7 +24,7 @@ def an_app(feed: Feed):
 
 
 def read(url: str) -> dict:
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return json.load(answer)
 
 
@@ -42,7 +42,7 @@ def test_stop_ends_open_streams():
     feed = Feed()
     publish(feed, 1)
     running = start(an_app(feed), "127.0.0.1", 0)
-    with urllib.request.urlopen(f"{running.url}/v1/stream", timeout=5) as answer:
+    with urllib.request.urlopen(f"{running.url}/v1/stream", timeout=60) as answer:
         assert answer.readline() == b"retry: 1000\n"
         running.stop()
         assert b"event: end" in answer.read()

@@ -284,7 +284,7 @@ def test_view_of_a_large_cluster_is_cheap():
     snapshot = a_snapshot(nodes=5_000, pods=50_000)
     turn = a_turn(snapshot=snapshot, forecast=a_forecast(snapshot))
     assert snapshot.interpreted is not None  # counted by whoever decided
-    began = time.perf_counter()
+    began = time.thread_time()  # what others do on the machine is not its cost
     body = msgspec.json.encode(cycle_view(turn))
-    assert time.perf_counter() - began < 0.25
+    assert time.thread_time() - began < 0.25
     assert len(body) < 100_000
