@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.scheduling import measure
 from benchmarks.scheduling.arms import ARMS, BROKEN
-from benchmarks.scheduling.summary import WIDEST, missed, summarize, table
+from benchmarks.scheduling.summary import missed, summarize, table, too_wide
 from pilothouse.home import home
 from pilothouse.lab import Lab, Wish
 
@@ -71,9 +71,16 @@ def _alternate(
     for turn in range(done, max(arguments.runs, arguments.most_runs)):
         if turn >= arguments.runs and not _too_wide(arms, runs):
             break
-        runs += _turn(lab, wish, arms if turn % 2 == 0 else arms[::-1], turn, arguments)
+        runs += _turn(lab, wish, in_turn(arms, turn), turn, arguments)
         _write(arguments, runs, {arm: summarize(arm, runs) for arm in arms})
     return runs
+
+
+def in_turn(arms: list[str], turn: int) -> list[str]:
+    """Forth and back, and the stock scheduler at both ends: whatever drifts falls on all alike."""
+    others = [arm for arm in arms if arm != "stock"]
+    ends = ["stock"] * ("stock" in arms)
+    return [*ends, *(others if turn % 2 == 0 else others[::-1]), *ends]
 
 
 def _turn(
@@ -102,11 +109,8 @@ def _turn(
 
 def _too_wide(arms: list[str], runs: list[dict[str, Any]]) -> bool:
     """Whether an arm that is held to a throughput is not known well enough yet."""
-    for arm in set(arms) & {"plugin", *BROKEN}:
-        found = summarize(arm, runs)
-        if found["ratio_high"] - found["ratio_low"] > 2 * WIDEST:
-            return True
-    return False
+    held = set(arms) & {"plugin", *BROKEN}
+    return any(too_wide(summarize(arm, runs)) is not None for arm in held)
 
 
 def _write(arguments: argparse.Namespace, runs: list[Any], summary: dict[str, Any]) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.scheduling.arms import BROKEN
 from benchmarks.scheduling.measure import CYCLE, mean, plugin_calls, quantiles, total
-from benchmarks.scheduling.run import USUAL_ARMS
-from benchmarks.scheduling.summary import cost, missed, summarize, table
+from benchmarks.scheduling.run import USUAL_ARMS, in_turn
+from benchmarks.scheduling.summary import cost, missed, summarize, table, too_wide
 from pilothouse.testing import impostor
 
 METRICS = """\
@@ -103,6 +103,24 @@ def test_ratios_that_differ_from_turn_to_turn_are_not_known_well_enough() -> Non
     assert summary["mean_ratio"] == pytest.approx(1.2 * 1.5**0.5)
     assert summary["mean_ratio_low"] < summary["mean_ratio"] < summary["mean_ratio_high"]
     assert any("is known to ±" in said for said in missed("hung", summary))
+
+
+def test_stock_runs_at_both_ends_of_a_turn_and_their_mean_is_what_arms_are_held_to() -> None:
+    assert in_turn(["stock", "plugin", "hung"], 0) == ["stock", "plugin", "hung", "stock"]
+    assert in_turn(["stock", "plugin", "hung"], 1) == ["stock", "hung", "plugin", "stock"]
+    assert in_turn(["plugin", "hung"], 1) == ["hung", "plugin"]
+
+    found = runs("hung", 1.2)
+    after = [run | {"pods_per_second": 4 * run["pods_per_second"]} for run in found[::2]]
+    assert summarize("hung", found + after)["mean_ratio"] == pytest.approx(1.2 / 2)
+
+
+def test_turns_are_added_until_the_mean_ratio_is_known() -> None:
+    found = runs("hung", 1.2)
+    assert too_wide(summarize("hung", found)) is None
+    found[1]["pods_per_second"] *= 1.3
+    assert too_wide(summarize("hung", found)) == pytest.approx(0.21, abs=0.01)
+    assert too_wide(summarize("hung", found[:2])) is not None  # a single pair says nothing
 
 
 @pytest.mark.parametrize(
