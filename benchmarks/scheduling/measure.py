@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks.scheduling.arms import scheduler, scorer_as, site_of
 from pilothouse.lab import Lab, process
+from pilothouse.lab.layout import API_ADDRESS, API_PORT
 from pilothouse.lab.placement import PLUGIN
 
 NAMESPACE = "scheduling"
@@ -163,12 +164,13 @@ class _Server:
                 time.sleep(0.05)
 
 
-def _connection(lab: Lab, address: str | None = None) -> http.client.HTTPSConnection:
+def _connection(
+    lab: Lab, address: str = f"{API_ADDRESS}:{API_PORT}"
+) -> http.client.HTTPSConnection:
     """To the API server, as its admin, unless another address is given."""
     context = ssl.create_default_context(cafile=str(lab.layout.pki / "ca.crt"))
     context.load_cert_chain(lab.layout.pki / "admin.crt", lab.layout.pki / "admin.key")
-    api = str(urllib.parse.urlsplit(lab.status()["api"]).netloc)
-    return http.client.HTTPSConnection(address or api, timeout=30, context=context)
+    return http.client.HTTPSConnection(address, timeout=30, context=context)
 
 
 def _ask(

@@ -3,7 +3,7 @@
 
 Run as root from the repository root: ``python -m benchmarks.scheduling.run``. Pods are created
 first and the scheduler is started after, so that only scheduling is measured. The arms alternate;
-ratios are of neighbors. Exits non-zero when a bound is missed.
+ratios are to the stock runs of the same turn. Exits non-zero when a bound is missed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pilothouse.home import home
 from pilothouse.lab import Lab, Wish
 
 HERE = Path(__file__).parent
+WARM_UP_PODS = 500
 USUAL_ARMS = ("stock", "plugin", "hybrid", *BROKEN)  # those that the README shows
 
 
@@ -64,15 +65,27 @@ def _arguments() -> argparse.Namespace:
 def _alternate(
     lab: Lab, wish: Wish, arms: list[str], arguments: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    runs: list[dict[str, Any]] = (
-        json.loads(arguments.out.read_text())["runs"] if arguments.resume else []
-    )
+    runs = _runs_before(arguments) if arguments.resume else []
     done = 1 + max((run["turn"] for run in runs), default=-1)
     for turn in range(done, max(arguments.runs, arguments.most_runs)):
         if turn >= arguments.runs and not _too_wide(arms, runs):
             break
         runs += _turn(lab, wish, in_turn(arms, turn), turn, arguments)
         _write(arguments, runs, {arm: summarize(arm, runs) for arm in arms})
+    return runs
+
+
+def _runs_before(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Those of a file that was measured in the same way."""
+    content = json.loads(arguments.out.read_text())
+    other = {key: content.get(key) for key, value in _way(arguments).items()} != _way(arguments)
+    if other:
+        was = {key: content.get(key) for key in _way(arguments)}
+        raise SystemExit(
+            f"{arguments.out} was measured in another way: {was}, not {_way(arguments)}. "
+            "Give the same options, or another --out without --resume."
+        )
+    runs: list[dict[str, Any]] = content["runs"]
     return runs
 
 
@@ -91,7 +104,9 @@ def _turn(
     try:
         lab.up(wish, say=lambda text: print(f"lab: {text}", file=sys.stderr))
         measure.prepare(lab)
-        for number, arm in enumerate(arms):
+        # Nobody's: a server that has just started answers slowly.
+        measure.run(lab, "stock", 0, pods=WARM_UP_PODS, percentage=arguments.percentage)
+        for number, arm in enumerate(arms, start=1):
             found = measure.run(
                 lab, arm, number, pods=arguments.pods, percentage=arguments.percentage
             )
@@ -117,14 +132,23 @@ def _write(arguments: argparse.Namespace, runs: list[Any], summary: dict[str, An
     content = {
         "date": datetime.datetime.now().astimezone().isoformat(timespec="minutes"),
         "load_average": os.getloadavg(),
-        "nodes": arguments.nodes,
-        "pods": arguments.pods,
-        "percentage_of_nodes_to_score": arguments.percentage,
-        "policy": arguments.policy,
+        **_way(arguments),
         "summary": summary,
         "runs": runs,
     }
     arguments.out.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def _way(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What runs must have in common to be taken together."""
+    return {
+        "nodes": arguments.nodes,
+        "pods": arguments.pods,
+        "percentage_of_nodes_to_score": arguments.percentage,
+        "policy": arguments.policy,
+        "stock_runs_in_a_turn": 2,
+        "warm_up_pods": WARM_UP_PODS,
+    }
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ def missed(arm: str, found: dict[str, Any]) -> list[str]:
         checks[said] = found["mean_ratio"] >= RATIO_BROKEN
         half = too_wide(found)
         said = f"the mean ratio is known to ± {100 * (half or 0):.1f} %, needs ± {100 * WIDEST:g} %"
-        checks[f"{arm}: {said}: --resume adds turns"] = half is None
+        checks[f"{arm}: {said}: --resume --most-runs N adds turns"] = half is None
     if arm == "plugin" and found["ratio"] is not None:
         low = found["ratio_low"]
         checks |= {
@@ -190,7 +190,8 @@ def table(summary: dict[str, dict[str, Any]]) -> str:
         "|---|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for arm, s in summary.items():
-        spread = f"{s['ratio_low']:.2f}-{s['ratio_high']:.2f}" if s["runs"] > 1 else ""
+        known = arm != "stock" and s["ratio_high"] < UNKNOWN
+        spread = f"{s['ratio_low']:.2f}-{s['ratio_high']:.2f}" if known else ""
         lines.append(
             f"| {arm} | {s['runs']} | {s['pods_per_second']:.0f} | {_cell(s['ratio'])} | {spread} "
             f"| {s['cpu_ms_per_pod']:.2f} | {_cell(s['cpu_ratio'])} | {_cell(s['cycle_ms'])} "

@@ -6,13 +6,14 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.scheduling.arms import BROKEN
 from benchmarks.scheduling.measure import CYCLE, mean, plugin_calls, quantiles, total
-from benchmarks.scheduling.run import USUAL_ARMS, in_turn
+from benchmarks.scheduling.run import HERE, USUAL_ARMS, in_turn, main
 from benchmarks.scheduling.summary import cost, missed, summarize, table, too_wide
 from pilothouse.testing import impostor
 
@@ -113,6 +114,18 @@ def test_stock_runs_at_both_ends_of_a_turn_and_their_mean_is_what_arms_are_held_
     found = runs("hung", 1.2)
     after = [run | {"pods_per_second": 4 * run["pods_per_second"]} for run in found[::2]]
     assert summarize("hung", found + after)["mean_ratio"] == pytest.approx(1.2 / 2)
+
+
+def test_runs_that_were_measured_in_another_way_are_not_added_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = HERE / "results.json"
+    kept = tmp_path / "results.json"
+    kept.write_text(old.read_text())
+    monkeypatch.setattr("sys.argv", ["run", "--resume", "--out", str(kept)])
+    with pytest.raises(SystemExit, match="was measured in another way"):
+        main()
+    assert kept.read_text() == old.read_text()
 
 
 def test_turns_are_added_until_the_mean_ratio_is_known() -> None:

@@ -24,10 +24,7 @@ def test_clusters_of_a_batch_equal_their_single_runs():
 
 @pytest.mark.parametrize("pods", [200, 640])
 def test_batch_is_fifty_times_as_fast_as_the_plain_python_peer(pods, capsys):
-    for _ in range(3):  # busy neighbors only ever take from the ratio, so one that holds counts
-        comparison = compare(pods, repeats=3, ticks=10)
-        if comparison.ratio >= LEAST_RATIO:
-            break
+    comparison = compare(pods, repeats=3, ticks=10)
     with capsys.disabled():
         print(f"\n{comparison.ratio:.0f} times the peer's cluster-ticks per CPU second", end="")
     assert comparison.ratio >= LEAST_RATIO

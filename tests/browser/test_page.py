@@ -43,7 +43,6 @@ def test_current_decision_changes_while_the_loop_runs(page, address):
     expect(the(page, "step-observe")).to_contain_text("this cycle")
 
 
-@pytest.mark.timeout(180)
 def test_loser_is_shown_with_who_beat_it_and_why(page, address):
     page.goto(address)
     page.wait_for_selector(A_LOSER, timeout=120_000)

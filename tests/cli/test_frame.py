@@ -53,7 +53,7 @@ def test_help_is_shown_on_stdout(arguments: list[str], capsys: pytest.CaptureFix
     assert captured.err == ""
 
 
-def test_help_answers_in_under_half_a_second() -> None:
+def test_help_costs_less_than_half_a_second_of_processor_time() -> None:
     def spent() -> float:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         return used.ru_utime + used.ru_stime

@@ -66,7 +66,7 @@ def test_burner_saturates_its_worker_and_slows_no_other(
     share = workers[0].cpu_millicores / 1000
     assert 0.8 * share <= cores[0] <= 1.1 * share, cores
     assert cores[1] < 0.5 * share, cores
-    assert sum(after[1]) / 2 > 2 * before[1], (before, after)  # the control: its neighbor suffers
+    assert min(after[1]) > 2 * before[1], (before, after)  # the control: its neighbor suffers
     assert min(after[2]) < 2 * before[2] + 0.02, (before, after)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import statistics
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -69,17 +70,17 @@ def test_a_delay_in_the_way_is_seen(tmp_path: Path, delay_ms: float) -> None:
         user = await a_user(stack)
         way = await a_way(stack, tmp_path, user)
         beyond = []
-        for _ in range(10):
+        for _ in range(9):
             found = await measure(f"127.0.0.1:{way}")
             assert found.http is not None
             assert found.http.count == 5
             assert found.latency_ms is not None
             assert found.latency_ms >= delay_ms
             beyond.append(found.latency_ms - found.spread_ms - delay_ms)
-            if beyond[-1] <= 30:
+            if statistics.median(beyond) <= 30:
                 break
         # The machine may be busy for a while, but a delay that is not there is not seen either.
-        assert min(beyond) <= 30, beyond
+        assert statistics.median(beyond) <= 30, beyond
 
     run(check)
 

@@ -59,14 +59,15 @@ def taints(lab: Lab, node: str) -> list[str]:
 def assert_joined(helm: Helm, lab: Lab, action: Action, *expected: tuple[str, str]) -> None:
     """One decision in the journal, and each of its writes in the server's log, once, by its id.
 
-    What met a conflict wrote nothing: somebody else was quicker, and it was tried again.
+    A patch that met a conflict wrote nothing: somebody else was quicker, and it was tried again.
     """
     record = JournalReader(helm.journal.path).find(action.id.partition(".")[0]).record
     assert isinstance(record, Cycle)
     assert action in record.decision.actions
     seen = [witnessed(lab, write.intent) for write in action.writes]
     assert [
-        [(user, verb, what) for user, verb, what, code in one if code != 409] for one in seen
+        [(user, verb, what) for user, verb, what, code in one if (verb, code) != ("patch", 409)]
+        for one in seen
     ] == [[(ACTUATOR, verb, what)] for verb, what in expected]
     ticket = witnessed(lab, f"{action.id}.ticket")
     assert [(verb, what) for _, verb, what, _ in ticket] == [("create", "tickets")]

@@ -24,6 +24,8 @@ TURNS, MOST_TURNS = 3, 8
 NODES, PODS = 300, 400
 # The best of few runs differ by some percent; the full form has more of them and no such room.
 ROOM = 1.10
+# What half of the runs may cost, the noise of the machine included: not only now and then.
+HALF = 1.35
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def lab(machine_before: dict[str, list[str]]) -> Iterator[Lab]:
     lab.down(keep_logs=True)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_plugin_costs_little_with_a_good_and_with_a_broken_scorer(lab: Lab) -> None:
     measure.prepare(lab)
     runs: list[dict[str, Any]] = []
@@ -58,5 +60,8 @@ def test_the_plugin_costs_little_with_a_good_and_with_a_broken_scorer(lab: Lab) 
 def _missed(runs: list[dict[str, Any]]) -> list[str]:
     checks: dict[str, bool] = {}
     for arm in ARMS[1:]:
-        checks |= cost(arm, summarize(arm, runs), room=ROOM)
+        found = summarize(arm, runs)
+        checks |= cost(arm, found, room=ROOM)
+        said = f"{arm}: CPU per pod {found['cpu_ratio']:.3f} x stock in half of the runs"
+        checks[f"{said}, limit {HALF}"] = found["cpu_ratio"] <= HALF
     return [said for said, holds in checks.items() if not holds]
