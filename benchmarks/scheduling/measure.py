@@ -46,10 +46,7 @@ def run(lab: Lab, arm: str, number: int, *, pods: int, percentage: int) -> dict[
     would be measured with the next run.
     """
     names = [f"pod-{number:03d}-{index:05d}" for index in range(pods)]
-    server_pid = lab.component("kube-apiserver").pid
-    before = _cpu_seconds(server_pid)
     _create(lab, names)
-    creating = (_cpu_seconds(server_pid) - before) / pods
     _wait(lambda: _scorer_answers(lab), 120)
     with scorer_as(lab, arm):
         lab.start(scheduler(site_of(lab), arm, percentage=percentage))
@@ -60,7 +57,7 @@ def run(lab: Lab, arm: str, number: int, *, pods: int, percentage: int) -> dict[
             assert process.is_alive(entry.pid, entry.ticks), "the scheduler died"
         finally:
             lab.kill("kube-scheduler")
-    return found | {"server_cpu_seconds_per_created_pod": creating}
+    return found
 
 
 def _scorer_answers(lab: Lab) -> bool:

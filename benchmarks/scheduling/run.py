@@ -78,11 +78,11 @@ def _alternate(
 def _runs_before(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Those of a file that was measured in the same way."""
     content = json.loads(arguments.out.read_text())
-    other = {key: content.get(key) for key, value in _way(arguments).items()} != _way(arguments)
-    if other:
-        was = {key: content.get(key) for key in _way(arguments)}
+    way = _way(arguments)
+    was = {key: content.get(key) for key in way}
+    if was != way:
         raise SystemExit(
-            f"{arguments.out} was measured in another way: {was}, not {_way(arguments)}. "
+            f"{arguments.out} was measured in another way: {was}, not {way}. "
             "Give the same options, or another --out without --resume."
         )
     runs: list[dict[str, Any]] = content["runs"]

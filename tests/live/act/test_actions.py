@@ -8,7 +8,7 @@ import random
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep, time
 from typing import Any
@@ -38,22 +38,20 @@ from tests.live.act.helm import (
     said,
     witnessed,
 )
+from tests.live.act.objects import (
+    a_budget,
+    an_autoscaler,
+    gated,
+    limit_of,
+    only,
+    replicas,
+    taints,
+    where,
+)
 from tests.live.conftest import a_deployment, is_ready
 
 Make = Callable[..., Any]
 BUSY = {"arguments": ("--burn-millicores=400",), "limits": {"cpu": "300m", "memory": "64Mi"}}
-
-
-def limit_of(pod: dict[str, Any], resource: str = "cpu") -> str:
-    return str(pod["spec"]["containers"][0]["resources"]["limits"][resource])
-
-
-def replicas(lab: Lab, name: str) -> int:
-    return int(read(lab, "deployment", name, "-n", SPACE)["spec"]["replicas"])
-
-
-def taints(lab: Lab, node: str) -> list[str]:
-    return [t["key"] for t in read(lab, "node", node)["spec"].get("taints", [])]
 
 
 def assert_joined(helm: Helm, lab: Lab, action: Action, *expected: tuple[str, str]) -> None:
@@ -216,28 +214,6 @@ def test_resize_that_the_node_cannot_give_is_told_as_deferred_and_an_impossible_
     assert "memory" in put_off.detail
 
 
-@contextmanager
-def only(lab: Lab, *open_workers: str) -> Iterator[None]:
-    """New pods land on these workers; the others are cordoned meanwhile."""
-    closed = [w.name for w in lab.workers() if w.name not in open_workers]
-    for name in closed:
-        lab.kubectl("cordon", name)
-    try:
-        yield
-    finally:
-        for name in closed:
-            lab.kubectl("uncordon", name)
-        deadline = monotonic() + 60
-        # A controller takes the taint away by itself, and until then no pod lands there.
-        while any("node.kubernetes.io/unschedulable" in taints(lab, name) for name in closed):
-            assert monotonic() < deadline, f"some of {closed} are still closed"
-            sleep(0.1)
-
-
-def where(pods: list[dict[str, Any]]) -> list[str]:
-    return [p["spec"].get("nodeName", "") for p in pods]
-
-
 def test_replica_is_kept_off_the_risky_node_where_it_would_have_landed(
     helm: Helm, installed: Lab, harbor: Make, eventually: Make
 ) -> None:
@@ -264,28 +240,6 @@ def test_replica_is_kept_off_the_risky_node_where_it_would_have_landed(
     assert where(added) in (["worker-1"], ["worker-3"])
     helm.turn_until(lambda: replicas(installed, "web") == 2, seconds=40)
     helm.turn_until(lambda: "pilothouse.dev/avoid" not in taints(installed, "worker-2"))
-
-
-def an_autoscaler(name: str, *, least: int, most: int) -> dict[str, Any]:
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": name, "namespace": SPACE},
-        "spec": {
-            "minReplicas": least,
-            "maxReplicas": most,
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
-            "metrics": [
-                {
-                    "type": "Resource",
-                    "resource": {
-                        "name": "cpu",
-                        "target": {"type": "Utilization", "averageUtilization": 80},
-                    },
-                }
-            ],
-        },
-    }
 
 
 def test_autoscaled_workload_is_replicated_by_its_minimum(
@@ -329,15 +283,6 @@ def test_field_of_another_controller_is_refused_by_name(
     assert [r.status for r in receipts] == [Status.REFUSED]
     assert "argocd-controller" in receipts[0].detail
     assert replicas(installed, "owned") == 2
-
-
-def a_budget(name: str, least: int, namespace: str = SPACE) -> dict[str, Any]:
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": name}}},
-    }
 
 
 class Adversary(threading.Thread):
@@ -471,11 +416,6 @@ def test_sleeping_node_is_drained_first_and_woken_by_the_inverse(
     assert switched.read_text().split("\n")[0] == "sleep worker-3"
     helm.turn_until(lambda: power() == "" and not taints(installed, "worker-3"), seconds=60)
     assert "wake worker-3" in switched.read_text()
-
-
-def gated(pod: dict[str, Any]) -> bool:
-    names = [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
-    return "pilothouse.dev/queue" in names
 
 
 def test_queue_holds_new_pods_and_releases_them(

@@ -20,7 +20,7 @@ from pilothouse.lab import Lab
 from pilothouse.nodeagent import Clock, NodeAgent
 from tests.live.act.conftest import MANIFESTS, pods_of, token_kubeconfig
 from tests.live.act.helm import SPACE, Helm, audit, done
-from tests.live.act.test_actions import an_autoscaler, gated
+from tests.live.act.objects import an_autoscaler, gated
 from tests.live.conftest import a_deployment, is_ready
 
 Grant = tuple[str, str, str]  # group, resource with its subresource, verb

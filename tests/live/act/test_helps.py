@@ -28,8 +28,8 @@ from pilothouse.scenarios.scenario import StimulusKind
 from pilothouse.settings import Settings
 from tests.live.act.conftest import read
 from tests.live.act.helm import SPACE
+from tests.live.act.objects import an_autoscaler, only
 from tests.live.act.pilot import Done, Pilot, piloted, quick_settings, shipped_settings
-from tests.live.act.test_actions import an_autoscaler, only
 from tests.live.act.twins import OFF, PAIR, Twins, twins
 
 Make = Callable[..., Any]

@@ -25,7 +25,7 @@ from pilothouse.settings import Settings
 from pilothouse.testing.hostile import Recipe, band
 from tests.live.act.helm import ACTUATOR, Helm, audit
 from tests.live.act.loops import run_checker
-from tests.live.act.test_actions import a_budget
+from tests.live.act.objects import a_budget
 from tests.live.conftest import a_deployment
 from tests.testing.forgery import names
 

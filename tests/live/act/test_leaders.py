@@ -29,7 +29,7 @@ from pilothouse.testing.livecheck.audit import is_dry_run, signer_of
 from tests.live.act.conftest import read
 from tests.live.act.helm import ACTUATOR, SPACE, Helm, a_stateful_set, audit, place_of
 from tests.live.act.loops import LoopProcess, give_up_lease, residue, run_checker, when
-from tests.live.act.test_actions import a_budget
+from tests.live.act.objects import a_budget
 
 TAKEOVERS = int(os.environ.get("PILOTHOUSE_TAKEOVERS", "1"))
 NAMESAKES = int(os.environ.get("PILOTHOUSE_NAMESAKES", "5"))

@@ -19,7 +19,7 @@ from pilothouse.clients.requests import MERGE, STRATEGIC, Refusal, Requests
 from pilothouse.lab import Lab
 from tests.live.act.conftest import MANIFESTS
 from tests.live.act.helm import SPACE, fence
-from tests.live.act.test_actions import an_autoscaler
+from tests.live.act.objects import an_autoscaler
 from tests.live.conftest import a_deployment
 
 ACCOUNTS = ("actuator", "janitor", "node-agent")

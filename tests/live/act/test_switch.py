@@ -24,7 +24,7 @@ from pilothouse.lab import Lab
 from tests.live.act.conftest import MANIFESTS, pods_of, read
 from tests.live.act.helm import ACTUATOR, SPACE, a_stateful_set, audit, fence, place_of
 from tests.live.act.loops import LoopProcess, residue, when
-from tests.live.act.test_actions import a_budget, an_autoscaler, only, taints
+from tests.live.act.objects import a_budget, an_autoscaler, only, taints
 
 Make = Callable[..., Any]
 FLIP_SECONDS = 2.0
