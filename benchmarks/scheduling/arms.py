@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ ARMS = {
     "stock": "the stock scheduler with its default profile",
     "packing": "the stock scheduler, scoring by most allocated: what packing itself costs",
     "plugin": "ours with the shipped el-rl profile, which switches two default scorers off",
+    "ee": "ours with the shipped ee profile and its policy",
+    "lb": "ours with the shipped lb profile and its policy",
     "hybrid": "ours with the shipped hybrid profile: the plugin on top of all default scorers",
     "killed": "as plugin, the scorer killed",
     "hung": "as plugin, the scorer stopped: accepts and never answers",
@@ -31,6 +35,7 @@ ARMS = {
 }
 STOCK_BINARY = ("stock", "packing", "extender")
 BROKEN = ("killed", "hung", "slow", "flapping", "garbage")
+OTHER_POLICIES = ("ee", "lb")
 BY_IMPOSTOR = ("slow", "flapping", "garbage")
 MOST_ALLOCATED = {
     "schedulerName": "default-scheduler",
@@ -91,7 +96,7 @@ def _stock(site: Site, arm: str) -> dict[str, Any]:
 
 
 def _ours(site: Site, arm: str) -> dict[str, Any]:
-    profile = "hybrid" if arm == "hybrid" else "el-rl"
+    profile = arm if arm in ("hybrid", *OTHER_POLICIES) else "el-rl"
     document: dict[str, Any] = yaml.safe_load(placement.configuration(site, profile).read_text())
     for entry in document["profiles"][0]["pluginConfig"]:
         if entry["name"] == placement.PLUGIN and arm in BY_IMPOSTOR:
@@ -120,8 +125,11 @@ def scheduler(site: Site, arm: str, *, percentage: int) -> Component:
 
 @contextmanager
 def scorer_as(lab: Lab, arm: str) -> Iterator[None]:
-    """The scorer in the state that the arm is about; whole again afterwards."""
-    if arm == "killed":
+    """The scorer in the state that the arm is about; whole again afterwards.
+
+    Who has the stock scheduler runs none, and it would take its share of the same processors.
+    """
+    if arm in ("stock", "packing", "killed"):
         lab.kill("scorer")
         try:
             yield
@@ -134,10 +142,42 @@ def scorer_as(lab: Lab, arm: str) -> Iterator[None]:
         finally:
             lab.signal("scorer", signal.SIGCONT)
     elif arm in BY_IMPOSTOR:
-        with impostor.impostor(_impostor_port(site_of(lab)), _behavior(lab, arm)):
+        behavior = _behavior(lab, arm)
+        lab.kill("scorer")
+        try:
+            with impostor.impostor(_impostor_port(site_of(lab)), behavior):
+                yield
+        finally:
+            lab.restart("scorer")
+    elif arm in OTHER_POLICIES:
+        lab.kill("scorer")
+        lab.start(placement.scorer(site_of(lab), arm, prometheus=False))
+        try:
+            wait(lambda: scorer_answers(lab), 120)
             yield
+        finally:
+            lab.kill("scorer")
+            assert lab.planned is not None
+            lab.start(placement.scorer(site_of(lab), lab.planned.policy, prometheus=False))
     else:
         yield
+
+
+def scorer_answers(lab: Lab) -> bool:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{lab.scorer_url}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def wait(done: Callable[[], bool], seconds: float, *, every: float = 0.2) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"not within {seconds:g} s")
+        time.sleep(every)
 
 
 def _behavior(lab: Lab, arm: str) -> impostor.Behavior:

@@ -11,14 +11,12 @@ import re
 import ssl
 import time
 import urllib.parse
-import urllib.request
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scheduling.arms import scheduler, scorer_as, site_of
+from benchmarks.scheduling.arms import scheduler, scorer_answers, scorer_as, site_of, wait
 from pilothouse.lab import Lab, process
 from pilothouse.lab.layout import API_ADDRESS, API_PORT
 from pilothouse.lab.placement import PLUGIN
@@ -47,7 +45,7 @@ def run(lab: Lab, arm: str, number: int, *, pods: int, percentage: int) -> dict[
     """
     names = [f"pod-{number:03d}-{index:05d}" for index in range(pods)]
     _create(lab, names)
-    _wait(lambda: _scorer_answers(lab), 120)
+    wait(lambda: scorer_answers(lab), 120)
     with scorer_as(lab, arm):
         lab.start(scheduler(site_of(lab), arm, percentage=percentage))
         entry = lab.component("kube-scheduler")
@@ -58,15 +56,6 @@ def run(lab: Lab, arm: str, number: int, *, pods: int, percentage: int) -> dict[
         finally:
             lab.kill("kube-scheduler")
     return found
-
-
-def _scorer_answers(lab: Lab) -> bool:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(f"{lab.scorer_url}/readyz", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
 
 
 def _create(lab: Lab, names: list[str]) -> None:
@@ -107,8 +96,8 @@ def _measure(server: _Server, pid: int, names: list[str]) -> dict[str, Any]:
         time.sleep(0.05)
     began, cpu_before = time.monotonic(), _cpu_seconds(pid)
     # To ask for one is cheap, to ask whether any waits is not.
-    _wait(lambda: server.has_node(names[-1]), 600, every=0.05)
-    _wait(lambda: not server.has_waiting(), 600, every=0.05)
+    wait(lambda: server.has_node(names[-1]), 600, every=0.05)
+    wait(lambda: not server.has_waiting(), 600, every=0.05)
     seconds, cpu = time.monotonic() - began, _cpu_seconds(pid) - cpu_before
     text = server.metrics()
     cycles = r'pilothouse_scheduler_cycles_total\{path="([^"]+)"\} ([0-9.e+]+)'
@@ -249,11 +238,3 @@ def _quantile(edges: list[float], buckets: dict[float, float], share: float) -> 
 def _cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def _wait(done: Callable[[], bool], seconds: float, *, every: float = 0.2) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"not within {seconds:g} s")
-        time.sleep(every)

@@ -50,8 +50,8 @@ def test_no_profile_touches_the_filters(name: str) -> None:
     assert "disabled" not in plugins["multiPoint"]
 
 
-@pytest.mark.parametrize("name", ["ee", "el-rl", "isolated", "hybrid"])
-def test_packing_looks_at_every_node(name: str) -> None:
+@pytest.mark.parametrize("name", placement.profile_names())
+def test_every_node_is_scored_as_when_the_policies_were_judged(name: str) -> None:
     assert profile(name)["percentageOfNodesToScore"] == 100
 
 

@@ -20,15 +20,15 @@ FAKE_RANGE = "10.199.0.0/16"  # addresses of pods that nobody can reach
 
 
 def lease_seconds(count: int) -> int:
-    """How long a fake node's lease lasts; renewed four times in it, at most 100 renewals a second.
+    """How long a fake node's lease lasts unless somebody asks for more; renewed four times in it.
 
-    One process renews for all of them on a machine that has other things to do. Kubernetes' own 40
-    seconds hold up to a thousand nodes.
+    At most 100 renewals a second: one process renews for all of them on a machine that has other
+    things to do. Kubernetes' own 40 seconds hold up to a thousand nodes.
     """
     return max(40, count // 25)
 
 
-def kwok(site: Site, *, count: int) -> Component:
+def kwok(site: Site, *, lease_seconds: int) -> Component:
     return Component(
         name="kwok",
         command=(
@@ -38,7 +38,7 @@ def kwok(site: Site, *, count: int) -> Component:
                 config=str(MANIFESTS / "kwok.yaml"),
                 manage_all_nodes="false",
                 manage_nodes_with_annotation_selector=f"{ANNOTATION}=fake",
-                node_lease_duration_seconds=lease_seconds(count),
+                node_lease_duration_seconds=lease_seconds,
                 cidr=FAKE_RANGE,
                 node_ip=API_ADDRESS,
                 node_port=FAKE_NODE_PORT,

@@ -77,6 +77,7 @@ class Wish:
 
     workers: int = 3
     fake_nodes: int = 0
+    fake_lease_seconds: int | None = None  # of a heartbeat; None: as long as the number asks for
     prometheus: bool = False
     worker_cpu_millicores: int | None = None  # None: an equal share of the machine
     worker_memory_mib: int | None = None
@@ -185,6 +186,7 @@ class Lab:
             worker_cpu_millicores=wish.worker_cpu_millicores or cpu,
             worker_memory_mib=wish.worker_memory_mib or memory,
             fake_nodes=wish.fake_nodes,
+            fake_lease_seconds=wish.fake_lease_seconds or fake.lease_seconds(wish.fake_nodes),
             prometheus=wish.prometheus,
             ports=_free_ports(),
             origin=dict(binaries.origin),
@@ -199,7 +201,7 @@ class Lab:
         say("network, cgroups and certificates")
         self._prepare(workers)
         say("etcd and API server")
-        self._control_plane(site, fake_nodes=planned.fake_nodes)
+        self._control_plane(site, planned)
         if wish.scheduler == "stock":
             self.start(controlplane.scheduler(site))
         else:
@@ -239,13 +241,13 @@ class Lab:
             network.bridge(self.ledger, one.bridge, f"{one.address}/24")
         controlplane.issue(self.layout, list(workers))
 
-    def _control_plane(self, site: Site, *, fake_nodes: int) -> None:
+    def _control_plane(self, site: Site, planned: Planned) -> None:
         self.start(controlplane.etcd(site))
         self._wait_port("etcd", "127.0.0.1", site.ports["etcd"])
         self.start(controlplane.apiserver(site))
         self._wait_for("kube-apiserver", START_SECONDS, self._api_ready)
-        crowded = fake_nodes > CROWD
-        patience = 10 + fake.lease_seconds(fake_nodes) if crowded else LOST_SECONDS
+        crowded = planned.fake_nodes > CROWD
+        patience = 10 + planned.fake_lease_seconds if crowded else LOST_SECONDS
         self.start(controlplane.controller_manager(site, patience=patience))
         self.apply((controlplane.MANIFESTS / "roles.yaml").read_text())
 
@@ -296,7 +298,7 @@ class Lab:
 
     def _monitoring(self, site: Site, workers: Sequence[Worker], planned: Planned) -> None:
         if planned.fake_nodes:
-            self.start(fake.kwok(site, count=planned.fake_nodes))
+            self.start(fake.kwok(site, lease_seconds=planned.fake_lease_seconds))
         self.start(monitoring.metrics_server(site, fake_nodes=planned.fake_nodes))
         text = (controlplane.MANIFESTS / "metrics-api.yaml").read_text()
         self.apply(text.replace("METRICS_SERVER_PORT", str(site.ports["metrics-server"])))

@@ -32,6 +32,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     origin: dict[str, str]  # of the binaries
     scheduler: str = "stock"  # or "pilothouse"
     policy: str = ""  # its name or file, with our scheduler
+    fake_lease_seconds: int = 40
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="process"):

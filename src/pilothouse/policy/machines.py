@@ -52,14 +52,34 @@ class Request:
     user: str = ""
 
 
+class Rows:
+    """Rows of a cluster that is looked at again and again: only nodes that changed are worked out
+    anew. It counts on objects being replaced, never changed, as a watch cache does."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Node, list[Pod], Machine]] = {}
+
+    def of(self, nodes: Sequence[Node], pods: Sequence[Pod]) -> list[Machine]:
+        """By name, from the cached objects."""
+        by_node: dict[str, list[Pod]] = {}
+        for pod in pods:
+            if pod.spec.node_name and pod.status.phase not in FINISHED:
+                by_node.setdefault(pod.spec.node_name, []).append(pod)
+        known = {}
+        for node in nodes:
+            name = node.metadata.name
+            held = by_node.get(name, [])
+            found = self._known.get(name)
+            if found is None or found[0] is not node or found[1] != held:
+                found = (node, held, _machine(node, held))
+            known[name] = found
+        self._known = known
+        return [known[name][2] for name in sorted(known)]
+
+
 def machines_of(nodes: Sequence[Node], pods: Sequence[Pod]) -> list[Machine]:
-    """Rows by name, from the cached objects."""
-    by_node: dict[str, list[Pod]] = {}
-    for pod in pods:
-        if pod.spec.node_name and pod.status.phase not in FINISHED:
-            by_node.setdefault(pod.spec.node_name, []).append(pod)
-    made = [_machine(node, by_node.get(node.metadata.name, [])) for node in nodes]
-    return sorted(made, key=lambda machine: machine.name)
+    """Rows by name, for those who look once."""
+    return Rows().of(nodes, pods)
 
 
 def _machine(node: Node, pods: Sequence[Pod]) -> Machine:

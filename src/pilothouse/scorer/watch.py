@@ -15,7 +15,7 @@ import msgspec
 from pilothouse.clients import Store, from_kubeconfig
 from pilothouse.clients.prometheus import Prometheus
 from pilothouse.clients.resources import KINDS
-from pilothouse.policy.machines import USER_ANNOTATION, Machine, machines_of
+from pilothouse.policy.machines import USER_ANNOTATION, Machine, Rows
 from pilothouse.scorer.app import Parts
 from pilothouse.scorer.board import Board, Latency, PolicySource
 from pilothouse.scorer.metrics import Metrics
@@ -35,6 +35,7 @@ class Watching:
     def __init__(self, kubeconfig: Path) -> None:
         kinds = [kind for kind in KINDS if kind.name in ("nodes", "pods")]
         self._store = Store(from_kubeconfig(kubeconfig), kinds=kinds)
+        self._rows = Rows()
         self._seen: tuple[float, list[Machine]] = (float("-inf"), [])
 
     def open(self) -> None:
@@ -50,7 +51,7 @@ class Watching:
     def machines(self) -> Sequence[Machine]:
         at, machines = self._seen
         if time.monotonic() - at > VIEW_SECONDS:
-            machines = machines_of(self._store.nodes(), self._store.pods())
+            machines = self._rows.of(self._store.nodes(), self._store.pods())
             self._seen = (time.monotonic(), machines)
         return machines
 
