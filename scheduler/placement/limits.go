@@ -34,6 +34,7 @@ func wishOf(pod *v1.Pod) wish {
 		Pod: policy.Pod{
 			CPURequest:    float64(requests.Cpu().MilliValue()),
 			MemoryRequest: float64(requests.Memory().Value()),
+			DiskRequest:   float64(requests.StorageEphemeral().Value()),
 			SoftLimitMS:   milliseconds(pod, softAnnotation),
 			HardLimitMS:   milliseconds(pod, hardAnnotation),
 		},
@@ -44,7 +45,7 @@ func wishOf(pod *v1.Pod) wish {
 // same says whether two pods ask for the same; NaN limits are equal here.
 func (w wish) same(other wish) bool {
 	return w.user == other.user && w.CPURequest == other.CPURequest && w.MemoryRequest == other.MemoryRequest &&
-		equal(w.SoftLimitMS, other.SoftLimitMS) && equal(w.HardLimitMS, other.HardLimitMS)
+		w.DiskRequest == other.DiskRequest && equal(w.SoftLimitMS, other.SoftLimitMS) && equal(w.HardLimitMS, other.HardLimitMS)
 }
 
 func equal(a, b float64) bool {

@@ -248,7 +248,7 @@ func (p *Placement) SignPod(_ context.Context, pod *v1.Pod) (fragments []fwk.Sig
 		}
 	}
 	w := wishOf(pod)
-	value := fmt.Sprintf("%g %g %g %g %s", w.CPURequest, w.MemoryRequest, w.SoftLimitMS, w.HardLimitMS, w.user)
+	value := fmt.Sprintf("%g %g %g %g %g %s", w.CPURequest, w.MemoryRequest, w.DiskRequest, w.SoftLimitMS, w.HardLimitMS, w.user)
 	return []fwk.SignFragment{{Key: prefix + "placement()", Value: value}}, nil
 }
 

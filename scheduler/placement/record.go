@@ -40,6 +40,7 @@ type Record struct {
 	Profile              string        `json:"profile"`
 	At                   time.Time     `json:"at"`
 	Policy               string        `json:"policy,omitempty"`
+	BesideCPU            string        `json:"beside_cpu,omitempty"` // the resource its features hold
 	Table                string        `json:"table,omitempty"`
 	TableAgeSeconds      float64       `json:"table_age_seconds,omitempty"`
 	PreScoreMicroseconds int64         `json:"prescore_microseconds,omitempty"`
@@ -69,7 +70,7 @@ func (p *Placement) describe(c *cycle, row int) *Record {
 	encoding := r.network.Card.Network.Encoder[len(r.network.Card.Network.Encoder)-1]
 	pooled := r.cluster.Pooled()
 	record := &Record{
-		Policy: r.network.Card.Version(), Table: c.table.serial,
+		Policy: r.network.Card.Version(), BesideCPU: r.network.Card.BesideCPU(), Table: c.table.serial,
 		TableAgeSeconds: time.Since(c.table.fetched).Round(time.Millisecond).Seconds(),
 		Nodes:           len(r.nodes), Candidates: r.candidates,
 		SoftLimitMS: known(c.wish.SoftLimitMS), HardLimitMS: known(c.wish.HardLimitMS), User: c.wish.user,

@@ -26,16 +26,15 @@ type rows struct {
 	before    []bool // the same for the pod before
 	stale     []bool // has to be encoded again
 
-	cluster       *policy.Cluster
-	network       *policy.Network
-	table         *table
-	wish          wish
-	largestCPU    float64
-	largestMemory float64
-	ask           policy.Ask
-	q             []float32
-	choice        policy.Choice
-	candidates    int
+	cluster    *policy.Cluster
+	network    *policy.Network
+	table      *table
+	wish       wish
+	largest    policy.Room
+	ask        policy.Ask
+	q          []float32
+	choice     policy.Choice
+	candidates int
 }
 
 func newRows(uncountedNamespaces []string) *rows {
@@ -62,7 +61,7 @@ func (r *rows) score(list, candidates []fwk.NodeInfo, t *table, w wish) error {
 		r.network = nil // nothing was encoded: the next pod starts afresh
 		return err
 	}
-	r.ask = policy.NewAsk(w.Pod, r.largestCPU, r.largestMemory)
+	r.ask = policy.NewAsk(&r.network.Card, w.Pod, r.largest)
 	if whole {
 		r.cluster.Resize(len(r.nodes))
 	}
@@ -125,6 +124,7 @@ func (r *rows) read(row int, info fwk.NodeInfo) {
 	requested, allocatable := info.GetRequested(), info.GetAllocatable()
 	node := &r.nodes[row]
 	pods := info.GetPods()
+	node.DiskRequested, node.DiskAllocatable = float64(requested.GetEphemeralStorage()), float64(allocatable.GetEphemeralStorage())
 	node.Pods, node.PodCapacity = float64(len(pods)), float64(allocatable.GetAllowedPodNumber())
 	node.CPURequested, node.CPUAllocatable = float64(requested.GetMilliCPU()), float64(allocatable.GetMilliCPU())
 	node.MemoryRequested, node.MemoryAllocatable = float64(requested.GetMemory()), float64(allocatable.GetMemory())
@@ -152,13 +152,12 @@ func (r *rows) isActive(pods []fwk.PodInfo) bool {
 
 // measure finds the largest node; true when it is another size than before.
 func (r *rows) measure() bool {
-	cpu, memory := 0.0, 0.0
+	var largest policy.Room
 	for row := range r.nodes {
-		cpu = max(cpu, r.nodes[row].CPUAllocatable)
-		memory = max(memory, r.nodes[row].MemoryAllocatable)
+		largest.Include(&r.nodes[row])
 	}
-	changed := cpu != r.largestCPU || memory != r.largestMemory
-	r.largestCPU, r.largestMemory = cpu, memory
+	changed := largest != r.largest
+	r.largest = largest
 	return changed
 }
 
@@ -212,12 +211,13 @@ func (r *rows) avoid(t *table) {
 }
 
 // takeFeasible works out the feature of that name; true when it changed. The filters look at a
-// sample of the nodes only; for the others fitting by CPU, memory and pods stands in.
+// sample of the nodes only; for the others fitting by CPU, memory, disk and pods stands in.
 func (r *rows) takeFeasible(row int, w wish) bool {
 	node := &r.nodes[row]
 	feasible := r.candidate[row] ||
 		node.CPURequested+w.CPURequest <= node.CPUAllocatable &&
 			node.MemoryRequested+w.MemoryRequest <= node.MemoryAllocatable &&
+			(w.DiskRequest == 0 || node.DiskRequested+w.DiskRequest <= node.DiskAllocatable) &&
 			node.Pods < node.PodCapacity
 	if feasible == node.Feasible {
 		return false

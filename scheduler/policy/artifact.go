@@ -51,6 +51,14 @@ func (c Card) Version() string {
 	return c.Policy + "-" + c.WeightsSHA256[:12]
 }
 
+// BesideCPU is the resource that the policy sees beside CPU: "memory" or "disk".
+func (c *Card) BesideCPU() string {
+	if slices.Contains(c.NodeFeatures, seesDisk) {
+		return disk
+	}
+	return memory
+}
+
 // Read makes a network of a card and its weights, or says why it cannot be run.
 func Read(card, weights []byte) (*Network, error) {
 	var c Card
@@ -75,12 +83,13 @@ func (c Card) check() error {
 	if c.Schema != schema {
 		return fmt.Errorf("the policy follows %q, but this build runs %q", c.Schema, schema)
 	}
-	if !slices.Equal(c.NodeFeatures, NodeFeatures) || !slices.Equal(c.PodFeatures, PodFeatures) {
-		return fmt.Errorf("the policy sees the features %v and %v, but this build makes %v and %v",
+	ofNode, ofPod := seeing(NodeFeatures, c.BesideCPU()), seeing(PodFeatures, c.BesideCPU())
+	if !slices.Equal(c.NodeFeatures, ofNode) || !slices.Equal(c.PodFeatures, ofPod) {
+		return fmt.Errorf("the policy sees the features %v and %v, but this build makes %v and %v, all with memory or all with disk",
 			c.NodeFeatures, c.PodFeatures, NodeFeatures, PodFeatures)
 	}
 	for name, divisor := range c.Scaling {
-		known := slices.Contains(NodeFeatures, name) || slices.Contains(PodFeatures, name)
+		known := slices.Contains(ofNode, name) || slices.Contains(ofPod, name)
 		if !known || !(divisor >= 1e-6 && divisor <= 1e6) {
 			return fmt.Errorf("the scaling of %q by %g cannot be used", name, divisor)
 		}

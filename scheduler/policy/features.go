@@ -6,7 +6,10 @@
 // api/fixtures/placement hold the two together. It knows nothing of Kubernetes.
 package policy
 
-import "math"
+import (
+	"math"
+	"strings"
+)
 
 // NodeFeatures and PodFeatures are the inputs of the network, in this order.
 var (
@@ -20,6 +23,23 @@ var (
 		"has_soft", "has_hard",
 	}
 )
+
+// Beside CPU a policy sees one more resource: memory, or disk when it was trained on disk. Its card
+// says which by the names of its features; the network is the same.
+const (
+	memory   = "memory"
+	disk     = "disk"
+	seesDisk = "disk_requested_share" // among a policy's features
+)
+
+// seeing are the names of features when the columns of memory hold this resource.
+func seeing(names []string, besideCPU string) []string {
+	made := make([]string, len(names))
+	for i, name := range names {
+		made[i] = strings.ReplaceAll(name, memory, besideCPU)
+	}
+	return made
+}
 
 // Features is how many numbers describe one node in front of one pod.
 const Features = 18
@@ -38,31 +58,47 @@ type Node struct {
 	Pods, PodCapacity                  float64
 	CPURequested, CPUAllocatable       float64 // millicores
 	MemoryRequested, MemoryAllocatable float64 // one unit for all
+	DiskRequested, DiskAllocatable     float64 // one unit for all; of ephemeral storage
 	LatencyMS, IdlePowerShare          float64
 	Active, Feasible                   bool
 }
 
 // Pod is what the pod asks for. A limit that is NaN, zero or less is none.
 type Pod struct {
-	CPURequest, MemoryRequest float64
-	SoftLimitMS, HardLimitMS  float64
+	CPURequest, MemoryRequest, DiskRequest float64
+	SoftLimitMS, HardLimitMS               float64
+}
+
+// Room is the most that any node of a cluster has to offer, by resource.
+type Room struct {
+	CPU, Memory, Disk float64
+}
+
+// Include widens the room to that of a node.
+func (r *Room) Include(n *Node) {
+	r.CPU, r.Memory, r.Disk = max(r.CPU, n.CPUAllocatable), max(r.Memory, n.MemoryAllocatable), max(r.Disk, n.DiskAllocatable)
 }
 
 // Ask is a pod in front of a cluster: what is the same for all nodes, worked out once.
 type Ask struct {
-	pod              Pod
+	cpu, other       float64 // requests; the other resource is memory or disk
+	disk             bool    // it is disk
 	soft, hard       float64
 	hasSoft, hasHard bool
 	tail             [6]float32
 }
 
-// NewAsk puts a pod in front of a cluster whose largest node has so much to offer.
-func NewAsk(pod Pod, largestCPU, largestMemory float64) Ask {
-	a := Ask{pod: pod}
+// NewAsk puts a pod in front of a cluster, for a policy with this card.
+func NewAsk(card *Card, pod Pod, largest Room) Ask {
+	a := Ask{cpu: pod.CPURequest, other: pod.MemoryRequest, disk: card.BesideCPU() == disk}
+	room := largest.Memory
+	if a.disk {
+		a.other, room = pod.DiskRequest, largest.Disk
+	}
 	a.soft, a.hasSoft = limit(pod.SoftLimitMS)
 	a.hard, a.hasHard = limit(pod.HardLimitMS)
 	a.tail = [6]float32{
-		share(pod.CPURequest, largestCPU), share(pod.MemoryRequest, largestMemory),
+		share(a.cpu, largest.CPU), share(a.other, room),
 		float32(a.soft), float32(a.hard), flag(a.hasSoft), flag(a.hasHard),
 	}
 	return a
@@ -71,11 +107,15 @@ func NewAsk(pod Pod, largestCPU, largestMemory float64) Ask {
 // Fill writes the features of one node; row has room for them.
 func (a *Ask) Fill(row []float32, n *Node) {
 	_ = row[Features-1]
+	other, room := n.MemoryRequested, n.MemoryAllocatable
+	if a.disk {
+		other, room = n.DiskRequested, n.DiskAllocatable
+	}
 	row[0] = share(n.Pods, n.PodCapacity)
 	row[1] = share(n.CPURequested, n.CPUAllocatable)
-	row[2] = share(n.MemoryRequested, n.MemoryAllocatable)
-	row[3] = share(n.CPURequested+a.pod.CPURequest, n.CPUAllocatable)
-	row[4] = share(n.MemoryRequested+a.pod.MemoryRequest, n.MemoryAllocatable)
+	row[2] = share(other, room)
+	row[3] = share(n.CPURequested+a.cpu, n.CPUAllocatable)
+	row[4] = share(other+a.other, room)
 	row[5] = flag(n.Active)
 	latency, known := n.LatencyMS, isFinite(n.LatencyMS)
 	if known {

@@ -70,7 +70,7 @@ func newNetwork(c Card, tensors map[string]tensor) (*Network, error) {
 
 // scaleInputs folds the card's divisors into the first layer, so that they cost nothing per node.
 func (n *Network) scaleInputs(first layer) {
-	names := slices.Concat(NodeFeatures, PodFeatures)
+	names := slices.Concat(n.Card.NodeFeatures, n.Card.PodFeatures)
 	for k, name := range names {
 		if divisor, has := n.Card.Scaling[name]; has {
 			for j := range first.out {

@@ -14,9 +14,11 @@ import (
 
 const fixtures = "../../api/fixtures/placement"
 
-func readFixture(t testing.TB) *Network {
+func readFixture(t testing.TB) *Network { return readPolicy(t, "fixture") }
+
+func readPolicy(t testing.TB, name string) *Network {
 	t.Helper()
-	card, weights := fixtureFiles(t)
+	card, weights := policyFiles(t, name)
 	network, err := Read(card, weights)
 	if err != nil {
 		t.Fatal(err)
@@ -24,13 +26,15 @@ func readFixture(t testing.TB) *Network {
 	return network
 }
 
-func fixtureFiles(t testing.TB) (card, weights []byte) {
+func fixtureFiles(t testing.TB) (card, weights []byte) { return policyFiles(t, "fixture") }
+
+func policyFiles(t testing.TB, name string) (card, weights []byte) {
 	t.Helper()
 	var err error
-	if card, err = os.ReadFile(filepath.Join(fixtures, "fixture.json")); err != nil {
+	if card, err = os.ReadFile(filepath.Join(fixtures, name+".json")); err != nil {
 		t.Fatal(err)
 	}
-	if weights, err = os.ReadFile(filepath.Join(fixtures, "fixture.safetensors")); err != nil {
+	if weights, err = os.ReadFile(filepath.Join(fixtures, name+".safetensors")); err != nil {
 		t.Fatal(err)
 	}
 	return card, weights
@@ -44,6 +48,8 @@ type goldenCase struct {
 		CPUAllocatable    []float64  `json:"cpu_allocatable"`
 		MemoryRequested   []float64  `json:"memory_requested"`
 		MemoryAllocatable []float64  `json:"memory_allocatable"`
+		DiskRequested     []float64  `json:"disk_requested"` // in the cases of a policy on disk only
+		DiskAllocatable   []float64  `json:"disk_allocatable"`
 		Active            []bool     `json:"active"`
 		LatencyMS         []*float64 `json:"latency_ms"`
 		IdlePowerShare    []*float64 `json:"idle_power_share"`
@@ -52,6 +58,7 @@ type goldenCase struct {
 	Pod struct {
 		CPURequest    float64  `json:"cpu_request"`
 		MemoryRequest float64  `json:"memory_request"`
+		DiskRequest   float64  `json:"disk_request"`
 		SoftLimitMS   *float64 `json:"soft_limit_ms"`
 		HardLimitMS   *float64 `json:"hard_limit_ms"`
 	} `json:"pod"`
@@ -68,9 +75,9 @@ func orUnknown(value *float64) float64 {
 	return *value
 }
 
-func (g *goldenCase) world() ([]Node, Ask) {
+func (g *goldenCase) world(card *Card) ([]Node, Ask) {
 	nodes := make([]Node, len(g.Q))
-	var largestCPU, largestMemory float64
+	var largest Room
 	for i := range nodes {
 		nodes[i] = Node{
 			Pods: g.Nodes.Pods[i], PodCapacity: g.Nodes.PodCapacity[i],
@@ -79,17 +86,21 @@ func (g *goldenCase) world() ([]Node, Ask) {
 			Active: g.Nodes.Active[i], Feasible: g.Nodes.Feasible[i],
 			LatencyMS: orUnknown(g.Nodes.LatencyMS[i]), IdlePowerShare: orUnknown(g.Nodes.IdlePowerShare[i]),
 		}
-		largestCPU = max(largestCPU, nodes[i].CPUAllocatable)
-		largestMemory = max(largestMemory, nodes[i].MemoryAllocatable)
+		if g.Nodes.DiskRequested != nil {
+			nodes[i].DiskRequested, nodes[i].DiskAllocatable = g.Nodes.DiskRequested[i], g.Nodes.DiskAllocatable[i]
+		}
+		largest.Include(&nodes[i])
 	}
-	pod := Pod{CPURequest: g.Pod.CPURequest, MemoryRequest: g.Pod.MemoryRequest,
+	pod := Pod{CPURequest: g.Pod.CPURequest, MemoryRequest: g.Pod.MemoryRequest, DiskRequest: g.Pod.DiskRequest,
 		SoftLimitMS: orUnknown(g.Pod.SoftLimitMS), HardLimitMS: orUnknown(g.Pod.HardLimitMS)}
-	return nodes, NewAsk(pod, largestCPU, largestMemory)
+	return nodes, NewAsk(card, pod, largest)
 }
 
-func goldenCases(t testing.TB) []goldenCase {
+func goldenCases(t testing.TB) []goldenCase { return casesIn(t, "cases.json") }
+
+func casesIn(t testing.TB, file string) []goldenCase {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(fixtures, "cases.json"))
+	data, err := os.ReadFile(filepath.Join(fixtures, file))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,10 +141,14 @@ func withAndWithoutVectors(t *testing.T, check func(t *testing.T)) {
 }
 
 func TestNetwork_GivesTheGoldenValues(t *testing.T) {
-	network := readFixture(t)
+	t.Run("memory", func(t *testing.T) { giveTheGoldenValues(t, readFixture(t), goldenCases(t)) })
+	t.Run("disk", func(t *testing.T) { giveTheGoldenValues(t, readPolicy(t, "disk"), casesIn(t, "disk-cases.json")) })
+}
+
+func giveTheGoldenValues(t *testing.T, network *Network, cases []goldenCase) {
 	withAndWithoutVectors(t, func(t *testing.T) {
-		for number, golden := range goldenCases(t) {
-			nodes, ask := golden.world()
+		for number, golden := range cases {
+			nodes, ask := golden.world(&network.Card)
 			row := make([]float32, Features)
 			for i := range nodes {
 				ask.Fill(row, &nodes[i])
@@ -176,7 +191,7 @@ func checkChoice(t *testing.T, number int, golden goldenCase, q []float32) {
 func TestNetwork_PermutingNodesPermutesScores(t *testing.T) {
 	network := readFixture(t)
 	for number, golden := range goldenCases(t) {
-		nodes, ask := golden.world()
+		nodes, ask := golden.world(&network.Card)
 		q := append([]float32(nil), scoreAll(network, nodes, ask)...)
 		order := rand.New(rand.NewPCG(1, uint64(number))).Perm(len(nodes))
 		mixed := make([]Node, len(nodes))
@@ -256,7 +271,8 @@ func aCluster(random *rand.Rand, size int) ([]Node, Ask) {
 			LatencyMS: random.Float64() * 60, IdlePowerShare: 0.4, Active: i%3 > 0, Feasible: i%5 > 0,
 		}
 	}
-	return nodes, NewAsk(Pod{CPURequest: 250, MemoryRequest: 100, SoftLimitMS: 20, HardLimitMS: 30}, 8000, 16000)
+	pod := Pod{CPURequest: 250, MemoryRequest: 100, SoftLimitMS: 20, HardLimitMS: 30}
+	return nodes, NewAsk(&Card{}, pod, Room{CPU: 8000, Memory: 16000})
 }
 
 func TestKernels_VectorsGiveWhatPlainLoopsGive(t *testing.T) {
@@ -304,6 +320,8 @@ func TestRead_RefusesWhatItCannotRun(t *testing.T) {
 		"card that is no JSON": {[]byte("\x80\x04."), weights, "cannot be read"},
 		"another schema":       {changed("placement/v1", "placement/v2"), weights, "placement/v2"},
 		"another feature":      {changed("pods_share", "disk_share"), weights, "disk_share"},
+		"another resource":     {changed("memory_requested_share", "gpu_requested_share"), weights, "gpu_requested_share"},
+		"half of a resource":   {changed("memory_requested_share", "disk_requested_share"), weights, "all with disk"},
 		"another size":         {changed("96", "48"), weights, "3 encodings"},
 		"a divisor of zero":    {changed("100.0", "0.0"), weights, "scaling"},
 		"another activation":   {changed("relu", "tanh"), weights, "tanh"},

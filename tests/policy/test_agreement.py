@@ -26,8 +26,10 @@ from pilothouse.learn.placement.learner import weights_of
 from pilothouse.learn.placement.trainer import best, q_values
 from pilothouse.learn.placement.world import Sight
 from pilothouse.policy import NODE_FEATURES, Network, Nodes, Pods
+from pilothouse.policy.features import BesideCPU
 from pilothouse.testing.placement import (
     FOLDER,
+    GOLDEN,
     NODE_COLUMNS,
     POD_COLUMNS,
     random_policy,
@@ -42,7 +44,8 @@ SIZES = (1, 2, 3, 5, 7, 17, 31, 61, 67, 131)  # around the scheduler's groups of
 SPARE = 3  # the widest cluster is padded too
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "src" / "pilothouse" / "policy" / "shipped"
-STEMS = {"fixture": FOLDER / "fixture"} | {n: SHIPPED / n for n in policy.shipped_names()}
+FIXTURES = {name: FOLDER / name for name in GOLDEN}
+STEMS = FIXTURES | {name: SHIPPED / name for name in policy.shipped_names()}
 every_policy = pytest.mark.parametrize("stem", list(STEMS.values()), ids=list(STEMS))
 
 Floats = NDArray[np.float32]
@@ -68,13 +71,14 @@ class Clusters:
     """Clusters of many sizes, alone and padded to one width."""
 
     worlds: Sequence[World]
+    beside_cpu: BesideCPU  # what the features show
     features: Floats  # (cases, width, features); noise where there is no node
     valid: NDArray[np.bool_]  # (cases, width)
     feasible: NDArray[np.bool_]
 
 
-def clusters_of(worlds: Sequence[World]) -> Clusters:
-    alone = [policy.build(*world) for world in worlds]
+def clusters_of(worlds: Sequence[World], beside_cpu: BesideCPU) -> Clusters:
+    alone = [policy.build(*world, beside_cpu=beside_cpu) for world in worlds]
     width = max(map(len, alone)) + SPARE
     shape = len(alone), width, alone[0].shape[1]
     features = np.random.default_rng(5).normal(0, 50, shape).astype(np.float32)
@@ -83,13 +87,24 @@ def clusters_of(worlds: Sequence[World]) -> Clusters:
         features[case, : len(own)] = own
         valid[case, : len(own)] = True
         feasible[case, : len(own)] = nodes.feasible
-    return Clusters(worlds=worlds, features=features, valid=valid, feasible=feasible)
+    return Clusters(
+        worlds=worlds, beside_cpu=beside_cpu, features=features, valid=valid, feasible=feasible
+    )
+
+
+def seen_by(stem: Path, worlds: Sequence[World]) -> Clusters:
+    return clusters_of(worlds, policy.read(stem).card.beside_cpu)
 
 
 @pytest.fixture(scope="module")
-def some() -> Clusters:
+def worlds() -> list[World]:
     random = np.random.default_rng(11)
-    return clusters_of([random_world(random, size) for size in SIZES * 30])
+    return [random_world(random, size) for size in SIZES * 30]
+
+
+@pytest.fixture
+def some(stem: Path, worlds: list[World]) -> Clusters:
+    return seen_by(stem, worlds)
 
 
 def in_jax(network: Network, asked: Clusters) -> Floats:
@@ -116,7 +131,7 @@ def packed(nodes: Nodes, pod: Pods) -> bytes:
     columns = [np.asarray(getattr(nodes, name), np.float64) for name in NODE_COLUMNS]
     asks = [float(getattr(pod, name)) for name in POD_COLUMNS]
     rows = np.stack(columns, axis=-1)
-    return struct.pack("<I4d", len(rows), *asks) + rows.astype("<f8").tobytes()
+    return struct.pack("<I5d", len(rows), *asks) + rows.astype("<f8").tobytes()
 
 
 def in_all(program: Path, stem: Path, asked: Clusters) -> dict[str, Floats]:
@@ -159,7 +174,7 @@ def test_values_and_choices_are_the_same_in_jax_numpy_and_go(
     assert agree(values, some) > len(some.worlds) / 3, "many cases must have a clear winner"
     network = policy.read(stem).network
     for case, world in enumerate(some.worlds):
-        alone = network(policy.build(*world))
+        alone = network(policy.build(*world, beside_cpu=some.beside_cpu))
         same_values(values["NumPy"][case, : len(alone)], alone, "padding changed a value")
 
 
@@ -167,8 +182,8 @@ def test_values_and_choices_are_the_same_in_jax_numpy_and_go(
 def test_choices_are_the_same_on_ten_thousand_clusters(scores_in_go: Path) -> None:
     random = np.random.default_rng(20)
     worlds = [random_world(random, int(random.integers(1, 24))) for _ in range(CASES)]
-    many = clusters_of(worlds)
     for name, stem in STEMS.items():
+        many = seen_by(stem, worlds)
         clear = agree(in_all(scores_in_go, stem, many), many)
         assert clear > CASES / 2, f"most cases must have a clear winner for {name}"
 
@@ -183,7 +198,8 @@ def test_permuting_nodes_permutes_the_values_of_all_three(
         [
             (Nodes(**{f.name: np.asarray(getattr(nodes, f.name))[order] for f in fields(Nodes)}), p)
             for (nodes, p), order in zip(some.worlds, orders, strict=True)
-        ]
+        ],
+        some.beside_cpu,
     )
     before, after = in_all(scores_in_go, stem, some), in_all(scores_in_go, stem, moved)
 
@@ -192,6 +208,7 @@ def test_permuting_nodes_permutes_the_values_of_all_three(
             same_values(values[case, : len(order)], before[name][case, order], name)
 
 
+@pytest.mark.parametrize("stem", [FOLDER / "fixture"], ids=["fixture"])
 def test_other_weights_would_be_noticed(scores_in_go: Path, tmp_path: Path, some: Clusters) -> None:
     random_policy(tmp_path, seed=1)
     ours = in_numpy(policy.read(STEMS["fixture"]).network, some)
@@ -199,6 +216,17 @@ def test_other_weights_would_be_noticed(scores_in_go: Path, tmp_path: Path, some
 
     with pytest.raises(AssertionError):
         agree({"JAX": ours, "NumPy": ours, "Go": theirs}, some)
+
+
+@pytest.mark.parametrize("stem", [FOLDER / "disk"], ids=["disk"])
+def test_memory_where_disk_belongs_would_be_noticed(
+    scores_in_go: Path, stem: Path, some: Clusters, worlds: list[World]
+) -> None:
+    wrong = in_numpy(policy.read(stem).network, clusters_of(worlds, "memory"))
+    theirs = in_go(scores_in_go, stem, some)
+
+    with pytest.raises(AssertionError):
+        agree({"JAX": wrong, "NumPy": wrong, "Go": theirs}, some)
 
 
 @every_policy

@@ -3,8 +3,8 @@
 // Command policy-scores runs a policy over clusters given as plain columns, so that tests can hold
 // this implementation against the others: policy-scores CARD WEIGHTS < clusters > values.
 //
-// A cluster is a little-endian uint32 (nodes), four float64 of the pod (CPU, memory, soft and hard
-// limit) and ten float64 per node, in the order of policy.Node; what comes out is one float32 per node.
+// A cluster is a little-endian uint32 (nodes), five float64 of the pod (CPU, memory, soft and hard
+// limit, disk) and twelve float64 per node, in the order below; what comes out is one float32 per node.
 package main
 
 import (
@@ -50,33 +50,35 @@ func run(arguments []string, in io.Reader, out io.Writer) error {
 		} else if err != nil {
 			return err
 		}
-		if err := scoreOne(cluster, int(count), reader, writer); err != nil {
+		if err := scoreOne(&network.Card, cluster, int(count), reader, writer); err != nil {
 			return err
 		}
 	}
 }
 
-func scoreOne(cluster *policy.Cluster, count int, in io.Reader, out io.Writer) error {
-	values := make([]float64, 4+10*count)
+const ofPod, ofNode = 5, 12
+
+func scoreOne(card *policy.Card, cluster *policy.Cluster, count int, in io.Reader, out io.Writer) error {
+	values := make([]float64, ofPod+ofNode*count)
 	if err := binary.Read(in, binary.LittleEndian, values); err != nil {
 		return err
 	}
-	pod := policy.Pod{CPURequest: values[0], MemoryRequest: values[1], SoftLimitMS: values[2], HardLimitMS: values[3]}
+	pod := policy.Pod{CPURequest: values[0], MemoryRequest: values[1], SoftLimitMS: values[2], HardLimitMS: values[3], DiskRequest: values[4]}
 	nodes, wanted := make([]policy.Node, count), make([]bool, count)
-	largestCPU, largestMemory := 0.0, 0.0
+	var largest policy.Room
 	cluster.Resize(count)
 	for i := range nodes {
-		v := values[4+10*i:]
+		v := values[ofPod+ofNode*i:]
 		nodes[i] = policy.Node{
 			Pods: v[0], PodCapacity: v[1], CPURequested: v[2], CPUAllocatable: v[3],
 			MemoryRequested: v[4], MemoryAllocatable: v[5], Active: v[6] != 0,
 			LatencyMS: v[7], IdlePowerShare: v[8], Feasible: v[9] != 0,
+			DiskRequested: v[10], DiskAllocatable: v[11],
 		}
-		largestCPU = max(largestCPU, nodes[i].CPUAllocatable)
-		largestMemory = max(largestMemory, nodes[i].MemoryAllocatable)
+		largest.Include(&nodes[i])
 		wanted[i] = true
 		cluster.Mark(i)
 	}
-	ask := policy.NewAsk(pod, largestCPU, largestMemory)
+	ask := policy.NewAsk(card, pod, largest)
 	return binary.Write(out, binary.LittleEndian, cluster.Score(&ask, nodes, wanted))
 }

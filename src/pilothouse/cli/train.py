@@ -163,9 +163,9 @@ def placement(
         raise UnknownName.among("policy", policy, tuple(rewards.OF_POLICY))
     if live is not None and from_journal is not None:
         raise InvalidSetting("Both --live and --from-journal are given. Keep one.")
-    if from_journal is not None and resource == "disk":
-        raise InvalidSetting("A recorded placement has no disk. Give another --resource.")
     chosen = rewards.find(reward or rewards.OF_POLICY[policy], resource)
+    if from_journal is not None and chosen.resource == "disk":
+        raise InvalidSetting("A recorded placement has no disk. Give a reward on another resource.")
     where = out or folder("models") / f"placement-{policy}"
     sized = training.sized(policy, PRESETS[preset])
     if live is not None:

@@ -22,7 +22,15 @@ from numpy.typing import NDArray
 
 from pilothouse.errors import ArtifactBroken, MissingFile, UnknownName
 from pilothouse.policy import safetensors
-from pilothouse.policy.features import FEATURES, NODE_FEATURES, POD_FEATURES, SCALING
+from pilothouse.policy.features import (
+    FEATURES,
+    NODE_FEATURES,
+    POD_FEATURES,
+    SCALING,
+    SEES_DISK,
+    BesideCPU,
+    seeing,
+)
 from pilothouse.policy.network import Layer, Network
 
 SCHEMA = "pilothouse.placement/v1"
@@ -59,6 +67,16 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     weights_sha256: str = ""
     trained_on_nodes_max: int = 0
     measured: dict[str, Any] = {}
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of what the network sees, in its order."""
+        return self.node_features + self.pod_features
+
+    @property
+    def beside_cpu(self) -> BesideCPU:
+        """The resource it sees beside CPU."""
+        return "disk" if SEES_DISK in self.node_features else "memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -177,10 +195,14 @@ def _described(data: bytes, what: str) -> Card:
         ("node_features", card.node_features, NODE_FEATURES),
         ("pod_features", card.pod_features, POD_FEATURES),
     ):
-        if given != known:
-            raise _broken(what, f"its {kind} are {list(given)}, but this build makes {list(known)}")
+        if given != seeing(known, card.beside_cpu):
+            raise _broken(
+                what,
+                f"its {kind} are {list(given)}, but this build makes {list(known)}, "
+                "all of them with memory or all of them with disk",
+            )
     for name, divisor in card.scaling.items():
-        if name not in FEATURES or not (1e-6 <= divisor <= 1e6):
+        if name not in card.features or not (1e-6 <= divisor <= 1e6):
             raise _broken(what, f'its scaling of "{name}" by {divisor} cannot be used')
     _check_shape(card.network, what)
     return card
@@ -208,8 +230,13 @@ def _network(card: Card, tensors: Mapping[str, NDArray[np.float32]], what: str) 
     head = _layers(left, "head", card.network.head, what)
     if left:
         raise _broken(what, f"it holds tensors that its card does not know: {sorted(left)[:4]}")
-    scale = [1.0 / card.scaling.get(name, 1.0) for name in FEATURES]
-    return Network(encoder=encoder, head=head, scale=np.asarray(scale, np.float32))
+    scale = [1.0 / card.scaling.get(name, 1.0) for name in card.features]
+    return Network(
+        encoder=encoder,
+        head=head,
+        scale=np.asarray(scale, np.float32),
+        beside_cpu=card.beside_cpu,
+    )
 
 
 def _layers(

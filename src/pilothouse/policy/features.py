@@ -5,17 +5,22 @@ Everything but latency is a share, so that neither the unit nor the size of a cl
 state is the one *before* the pod is placed; the two ``_after_`` features say what placing it would
 make of it. Leading axes are batches. What is unknown is NaN in the columns and has its own flag in
 the features, because a zero would read as "very close".
+
+Beside CPU a policy sees one more resource: memory, or disk when it was trained on disk. Its card
+says which by the names of its features; the network is the same.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
+BesideCPU = Literal["memory", "disk"]
 
 NODE_FEATURES = (
     "pods_share",
@@ -40,6 +45,7 @@ POD_FEATURES = (
     "has_hard",
 )
 FEATURES = NODE_FEATURES + POD_FEATURES
+SEES_DISK = "disk_requested_share"  # among its features: a policy has disk in place of memory
 SCALING = {
     "latency_ms": 100.0,
     "soft_limit_ms": 100.0,
@@ -72,6 +78,8 @@ class Nodes:
     latency_ms: ArrayLike  # to the user; NaN: unknown
     idle_power_share: ArrayLike  # idle watts over most watts; NaN: unknown
     feasible: ArrayLike  # could take the pod
+    disk_requested: ArrayLike = 0.0  # any unit; of ephemeral storage
+    disk_allocatable: ArrayLike = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,13 +90,30 @@ class Pods:
     memory_request: ArrayLike
     soft_limit_ms: ArrayLike = float("nan")  # NaN, zero or less: none
     hard_limit_ms: ArrayLike = float("nan")
+    disk_request: ArrayLike = 0.0
 
 
-def build(nodes: Nodes, pods: Pods, *, valid: ArrayLike | None = None) -> Floats:
+def seeing(names: tuple[str, ...], beside_cpu: BesideCPU) -> tuple[str, ...]:
+    """Names of features when the columns of memory hold this resource."""
+    return tuple(name.replace("memory", beside_cpu) for name in names)
+
+
+def build(
+    nodes: Nodes,
+    pods: Pods,
+    *,
+    valid: ArrayLike | None = None,
+    beside_cpu: BesideCPU = "memory",
+) -> Floats:
     """The feature array (..., nodes, features), unscaled; padding (not ``valid``) is all zeros."""
-    cpu_room, memory_room = _column(nodes.cpu_allocatable), _column(nodes.memory_allocatable)
+    cpu_room, cpu = _column(nodes.cpu_allocatable), _per_pod(pods.cpu_request)
     real = np.ones(cpu_room.shape, np.bool_) if valid is None else np.asarray(valid, np.bool_)
-    cpu, memory = _per_pod(pods.cpu_request), _per_pod(pods.memory_request)
+    other, other_room, other_ask = (
+        (nodes.disk_requested, nodes.disk_allocatable, pods.disk_request)
+        if beside_cpu == "disk"
+        else (nodes.memory_requested, nodes.memory_allocatable, pods.memory_request)
+    )
+    taken, room, ask = _column(other), _column(other_room), _per_pod(other_ask)
     soft, has_soft = _limit(pods.soft_limit_ms)
     hard, has_hard = _limit(pods.hard_limit_ms)
     latency = _column(nodes.latency_ms)
@@ -98,9 +123,9 @@ def build(nodes: Nodes, pods: Pods, *, valid: ArrayLike | None = None) -> Floats
     columns = (
         _share(_column(nodes.pods), _column(nodes.pod_capacity)),
         _share(_column(nodes.cpu_requested), cpu_room),
-        _share(_column(nodes.memory_requested), memory_room),
+        _share(taken, room),
         _share(_column(nodes.cpu_requested) + cpu, cpu_room),
-        _share(_column(nodes.memory_requested) + memory, memory_room),
+        _share(taken + ask, room),
         _column(nodes.active),
         latency,
         known,
@@ -109,7 +134,7 @@ def build(nodes: Nodes, pods: Pods, *, valid: ArrayLike | None = None) -> Floats
         _over(latency, known, soft, has_soft),
         _over(latency, known, hard, has_hard),
         _share(cpu, _largest(cpu_room, real)),
-        _share(memory, _largest(memory_room, real)),
+        _share(ask, _largest(room, real)),
         soft,
         hard,
         has_soft,

@@ -10,7 +10,7 @@ import numpy as np
 
 from pilothouse.clients.quantity import count, mebibytes, millicores
 from pilothouse.clients.resources import Node, Pod
-from pilothouse.policy import Nodes
+from pilothouse.policy import Nodes, Pods
 
 UNCOUNTED_NAMESPACES = frozenset({"kube-system"})
 FINISHED = ("Succeeded", "Failed")
@@ -50,6 +50,17 @@ class Request:
     soft_limit_ms: float = float("nan")
     hard_limit_ms: float = float("nan")
     user: str = ""
+
+    @property
+    def asks(self) -> Pods:
+        """The policy's columns of the pod."""
+        return Pods(
+            cpu_request=self.cpu_millicores,
+            memory_request=self.memory_mib,
+            disk_request=self.disk_mib,
+            soft_limit_ms=self.soft_limit_ms,
+            hard_limit_ms=self.hard_limit_ms,
+        )
 
 
 class Rows:
@@ -148,6 +159,7 @@ def columns(
             m.ready
             and m.cpu_requested + request.cpu_millicores <= m.cpu_allocatable
             and m.memory_requested + request.memory_mib <= m.memory_allocatable
+            and (not request.disk_mib or m.disk_requested + request.disk_mib <= m.disk_allocatable)
             and m.pods < m.pod_capacity
             for m in machines
         ],
@@ -161,6 +173,8 @@ def columns(
             cpu_allocatable=[m.cpu_allocatable for m in machines],
             memory_requested=[m.memory_requested for m in machines],
             memory_allocatable=[m.memory_allocatable for m in machines],
+            disk_requested=[m.disk_requested for m in machines],
+            disk_allocatable=[m.disk_allocatable for m in machines],
             active=[m.counted_pods > 0 for m in machines],
             latency_ms=list(latency_ms),
             idle_power_share=[m.idle_power_share for m in machines],

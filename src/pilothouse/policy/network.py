@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pilothouse.policy.features import BesideCPU
+
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 
@@ -35,6 +37,7 @@ class Network:
     encoder: tuple[Layer, ...]
     head: tuple[Layer, ...]
     scale: Floats  # (features,), what features are multiplied by before the encoder
+    beside_cpu: BesideCPU = "memory"  # the resource it sees beside CPU
 
     def __call__(self, features: Floats, valid: Flags | None = None) -> Floats:
         """Q values (..., nodes) of features (..., nodes, features); padding gets finite noise."""

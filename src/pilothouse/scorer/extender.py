@@ -76,6 +76,7 @@ def _unwatched(board: Board, given: ExtenderArguments) -> list[NodeIn]:
             pod_capacity=m.pod_capacity,
             cpu_allocatable=m.cpu_allocatable,
             memory_allocatable=m.memory_allocatable,
+            disk_allocatable=m.disk_allocatable,
         )
         for m in found
     ]

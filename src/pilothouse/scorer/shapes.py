@@ -29,6 +29,7 @@ class PodIn(Given):
     uid: str = Field("", max_length=128, description="Finds what was published for this pod.")
     cpu_millicores: Amount = 0
     memory_mib: Amount = 0
+    disk_mib: Amount = Field(0, description="Of ephemeral storage.")
     soft_limit_ms: Milliseconds | None = Field(None, description="None or 0: no limit.")
     hard_limit_ms: Milliseconds | None = None
     user: str = Field("", max_length=253, description="Whose latency counts; empty: the default.")
@@ -44,6 +45,8 @@ class NodeIn(Given):
     cpu_allocatable: Amount | None = None
     memory_requested: Amount | None = None
     memory_allocatable: Amount | None = None
+    disk_requested: Amount | None = None
+    disk_allocatable: Amount | None = None
     active: bool | None = None
     latency_ms: Milliseconds | None = None
     idle_power_share: Annotated[float, Field(ge=0, le=1)] | None = None

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pilothouse import policy
-from pilothouse.policy import FEATURES, Pods
 from pilothouse.policy.machines import Machine, Request, columns
 from pilothouse.policy.network import pool
 from pilothouse.policy.reasons import Flip, contributions, flip
@@ -41,6 +40,7 @@ def request_from(pod: PodIn) -> Request:
     return Request(
         cpu_millicores=pod.cpu_millicores,
         memory_mib=pod.memory_mib,
+        disk_mib=pod.disk_mib,
         soft_limit_ms=pod.soft_limit_ms or none,
         hard_limit_ms=pod.hard_limit_ms or none,
         user=pod.user,
@@ -69,14 +69,9 @@ def score(
     avoided = set(board.avoided())
     asked = np.asarray([row.name in wanted for row in rows], np.bool_) & fits
     kept = asked & np.asarray([row.name not in avoided for row in rows], np.bool_)
-    pods = Pods(
-        cpu_request=request.cpu_millicores,
-        memory_request=request.memory_mib,
-        soft_limit_ms=request.soft_limit_ms,
-        hard_limit_ms=request.hard_limit_ms,
-    )
-    features = policy.build(nodes, pods).reshape(len(rows), len(FEATURES))
     network = board.policy.network
+    features = policy.build(nodes, request.asks, beside_cpu=network.beside_cpu)
+    features = features.reshape(len(rows), len(policy.FEATURES))
     encoded = network.encode(features)
     pooled = pool(encoded, np.ones(len(rows), np.bool_))
     return Scored(
@@ -161,6 +156,7 @@ def _node_score(
     reasons: dict[str, NDArray[np.float32]],
     explained: bool,
 ) -> NodeScore:
+    assert board.policy is not None
     return NodeScore(
         node=scored.machines[row].name,
         score=int(scores[row]),
@@ -168,7 +164,7 @@ def _node_score(
         feasible=bool(scored.candidates[row]),
         features={
             name: round(float(value), 6)
-            for name, value in zip(FEATURES, scored.features[row], strict=True)
+            for name, value in zip(board.policy.card.features, scored.features[row], strict=True)
         },
         contributions={name: round(float(values[row]), 6) for name, values in reasons.items()},
         flip=_flip(board, scored, row) if explained else None,

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random placement networks and worlds, and the golden fixtures made from them.
 
-``python -m pilothouse.testing.placement`` writes ``api/fixtures/placement``: the weights of a
-network nobody trained, clusters in plain columns, and the features, Q values, choice and scores
-that follow. JAX, NumPy and Go have to agree with them.
+``python -m pilothouse.testing.placement`` writes ``api/fixtures/placement``: the weights of
+networks nobody trained, clusters in plain columns, and the features, Q values, choice and scores
+that follow; one network sees memory beside CPU, the other disk. JAX, NumPy and Go have to agree
+with them.
 """
 
 from __future__ import annotations
@@ -20,11 +21,22 @@ from numpy.typing import NDArray
 
 from pilothouse import policy
 from pilothouse.policy import Card, Nodes, Pods, Policy, Shape
-from pilothouse.policy.features import FEATURES
+from pilothouse.policy.features import (
+    FEATURES,
+    NODE_FEATURES,
+    POD_FEATURES,
+    BesideCPU,
+    seeing,
+)
 
 FOLDER = Path(__file__).parents[3] / "api" / "fixtures" / "placement"
 SHAPE = Shape(encoder=(len(FEATURES), 32, 32), head=(96, 32, 1))
 SIZES = (1, 2, 3, 3, 5, 8, 13, 32, 33, 64, 200)
+GOLDEN: dict[str, tuple[BesideCPU, str, tuple[int, ...]]] = {
+    "fixture": ("memory", "cases.json", SIZES),
+    "disk": ("disk", "disk-cases.json", (1, 2, 3, 5, 13, 33)),
+}
+"""By policy: what it sees beside CPU, the file of its cases, and their sizes."""
 NODE_COLUMNS = tuple(field.name for field in fields(Nodes))
 POD_COLUMNS = tuple(field.name for field in fields(Pods))
 
@@ -41,9 +53,18 @@ def random_tensors(seed: int, shape: Shape = SHAPE) -> dict[str, NDArray[np.floa
     return tensors
 
 
-def random_policy(folder: Path, seed: int = 0, *, name: str = "fixture") -> Policy:
+def random_policy(
+    folder: Path, seed: int = 0, *, name: str = "fixture", beside_cpu: BesideCPU = "memory"
+) -> Policy:
     """A policy with random weights, written and read back."""
-    card = Card(policy=name, network=SHAPE, seed=seed, reward={"name": "none: random weights"})
+    card = Card(
+        policy=name,
+        node_features=seeing(NODE_FEATURES, beside_cpu),
+        pod_features=seeing(POD_FEATURES, beside_cpu),
+        network=SHAPE,
+        seed=seed,
+        reward={"name": "none: random weights"},
+    )
     policy.write(folder / name, card, random_tensors(seed))
     return policy.read(folder / name)
 
@@ -81,6 +102,10 @@ def random_world(random: np.random.Generator, nodes: int) -> tuple[Nodes, Pods]:
     cpu_used = np.rint(used[0] * cpu)
     memory_used = np.rint(used[1] * memory)
     soft = float(random.choice([np.nan, 20.0, 50.0]))
+    hidden, latency = random.random(nodes), random.exponential(30, nodes)
+    undescribed, power = random.random(nodes), random.random(nodes)
+    hard = float(random.choice([np.nan, 1.5])) * soft
+    disk = random.choice([20, 50, 400], nodes) * 1024
     world = Nodes(
         pods=np.rint(used[0] * capacity / 2),
         pod_capacity=capacity,
@@ -89,15 +114,18 @@ def random_world(random: np.random.Generator, nodes: int) -> tuple[Nodes, Pods]:
         memory_requested=memory_used,
         memory_allocatable=memory,
         active=used[0] > 0,
-        latency_ms=np.where(random.random(nodes) < 0.2, np.nan, random.exponential(30, nodes)),
-        idle_power_share=np.where(random.random(nodes) < 0.3, np.nan, random.random(nodes)),
+        latency_ms=np.where(hidden < 0.2, np.nan, latency),
+        idle_power_share=np.where(undescribed < 0.3, np.nan, power),
         feasible=(cpu_used + ask[0] <= cpu) & (memory_used + ask[1] <= memory),
+        disk_requested=np.rint(random.random(nodes) * disk),
+        disk_allocatable=disk,
     )
     pod = Pods(
         cpu_request=ask[0],
         memory_request=ask[1],
         soft_limit_ms=soft,
-        hard_limit_ms=float(random.choice([np.nan, 1.5])) * soft,
+        hard_limit_ms=hard,
+        disk_request=int(random.choice([0, 256, 10_240])),
     )
     return world, pod
 
@@ -105,13 +133,17 @@ def random_world(random: np.random.Generator, nodes: int) -> tuple[Nodes, Pods]:
 def golden_case(network: policy.Network, seed: int, nodes: int) -> dict[str, Any]:
     """One cluster and everything that follows from it."""
     world, pod = random_world(np.random.default_rng(seed), nodes)
-    features = policy.build(world, pod)
+    features = policy.build(world, pod, beside_cpu=network.beside_cpu)
     q = network(features)
     feasible = np.asarray(world.feasible, np.bool_)
+
+    def tells(column: str) -> bool:
+        return network.beside_cpu == "disk" or not column.startswith("disk_")
+
     return {
         "seed": seed,
-        "nodes": {name: _plain(getattr(world, name)) for name in NODE_COLUMNS},
-        "pod": {name: _plain(getattr(pod, name)) for name in POD_COLUMNS},
+        "nodes": {name: _plain(getattr(world, name)) for name in NODE_COLUMNS if tells(name)},
+        "pod": {name: _plain(getattr(pod, name)) for name in POD_COLUMNS if tells(name)},
         "features": _plain(features),
         "q": _plain(q),
         "choice": int(policy.choose(q, feasible)),
@@ -129,10 +161,11 @@ def _plain(values: Any) -> Any:
 
 def write_golden(folder: Path = FOLDER) -> None:
     """Write the weights and the cases."""
-    network = random_policy(folder).network
-    cases = [golden_case(network, seed, size) for seed, size in enumerate(SIZES)]
-    lines = ",\n".join(json.dumps(case) for case in cases)
-    (folder / "cases.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    for name, (beside_cpu, file, sizes) in GOLDEN.items():
+        network = random_policy(folder, name=name, beside_cpu=beside_cpu).network
+        cases = [golden_case(network, seed, size) for seed, size in enumerate(sizes)]
+        lines = ",\n".join(json.dumps(case) for case in cases)
+        (folder / file).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class Learned:
     seed: int = 0
 
     def choose(self, fleet: Fleet) -> Choice:
-        features = fleet.features()
+        features = fleet.features(self.network.beside_cpu)
         feasible = fleet.feasible()
         choice = choose(self.network(features, fleet.open), feasible)
         if self.epsilon:
@@ -64,7 +64,8 @@ class Hybrid:
 
     def choose(self, fleet: Fleet) -> Choice:
         feasible = fleet.feasible()
-        learned = to_scores(self.network(fleet.features(), fleet.open), feasible)
+        features = fleet.features(self.network.beside_cpu)
+        learned = to_scores(self.network(features, fleet.open), feasible)
         return _top(self.weight * learned + _default(fleet), feasible)
 
 

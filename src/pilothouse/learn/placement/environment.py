@@ -11,6 +11,8 @@ termination; only a reward that says so terminates. Importing this module regist
 
     env = gymnasium.make("PlacePods-v1", reward="packing", max_nodes=8)
 
+With ``resource="disk"`` the features of memory are those of disk (ephemeral storage) instead.
+
 ``backend="live"`` steps a real cluster instead, given as ``cluster=Place(kubeconfig=...)``: the
 pods of the course are really created, bound and deleted, scaled to what the cluster has free.
 """
@@ -32,6 +34,7 @@ from pilothouse.learn.placement.cluster import Cluster, Place
 from pilothouse.learn.placement.course import Courses, Family, draw
 from pilothouse.learn.placement.fleet import Fleet, Step
 from pilothouse.learn.placement.live import LiveFleet, fitted
+from pilothouse.learn.placement.placed import beside_cpu
 from pilothouse.learn.placement.rewards import Reward, worth
 from pilothouse.policy.features import MOST_MS, NODE_FEATURES, POD_FEATURES
 
@@ -67,9 +70,9 @@ def _spaces(max_nodes: int) -> Any:
     )
 
 
-def _seen(fleet: Fleet) -> Observation:
+def _seen(fleet: Fleet, reward: Reward) -> Observation:
     """Features by node, the pod's by themselves, and the mask; (clusters, ...)."""
-    features = fleet.features()
+    features = fleet.features(beside_cpu(reward.resource))
     many = len(NODE_FEATURES)
     # The pod's part is the same for every node that is there: take the first one's.
     first = fleet.open.argmax(axis=1)
@@ -162,7 +165,7 @@ class PlacePods(gymnasium.Env[Observation, np.int64]):
             self._cluster = None
 
     def _look(self, fleet: Fleet) -> tuple[Observation, dict[str, Any]]:
-        seen = {name: array[0] for name, array in _seen(fleet).items()}
+        seen = {name: array[0] for name, array in _seen(fleet, self._reward).items()}
         return seen, {"action_mask": seen["mask"], "node_mask": fleet.open[0].copy()}
 
 
@@ -207,7 +210,7 @@ class PlacePodsVector(VectorEnv[Observation, NDArray[np.int64], NDArray[np.float
         super().reset(seed=one)
         self._fleet = Fleet(self._courses.next(self.np_random, self.num_envs))
         self._done[:], self._taken[:] = False, 0
-        seen = _seen(self._fleet)
+        seen = _seen(self._fleet, self._reward)
         return seen, {"action_mask": seen["mask"]}
 
     def step(
@@ -227,7 +230,7 @@ class PlacePodsVector(VectorEnv[Observation, NDArray[np.int64], NDArray[np.float
             self._taken[again] = 0
             value[again], ends[again], over[again] = 0.0, False, False
         self._done = ends | over
-        seen = _seen(fleet)
+        seen = _seen(fleet, self._reward)
         return seen, value, ends, over, {"action_mask": seen["mask"]}
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pilothouse.learn.placement.course import UNKNOWN_MS, Courses, Flags
 from pilothouse.learn.placement.placed import Placed
 from pilothouse.policy import Nodes, Pods, build
+from pilothouse.policy.features import BesideCPU
 from pilothouse.sim import pods
 from pilothouse.sim.state import AWAKE, I8, State
 
@@ -169,7 +170,7 @@ class Fleet:
         c = self.courses
         return c.soft_ms[self._rows, self._pod], c.hard_ms[self._rows, self._pod]
 
-    def features(self) -> Floats:
+    def features(self, beside_cpu: BesideCPU = "memory") -> Floats:
         """What a policy sees (courses, nodes, features), unscaled; zeros where there is no node."""
         s, shape, slots = self.state, self.counted.shape, self.slots
         soft, hard = self.limits()
@@ -186,6 +187,8 @@ class Fleet:
             cpu_allocatable=column("n_cpu"),
             memory_requested=column("n_memory_requested"),
             memory_allocatable=column("n_memory"),
+            disk_requested=self.disk,
+            disk_allocatable=self.courses.disk,
             active=self.counted > 0,
             latency_ms=np.where(latency == UNKNOWN_MS, np.nan, latency),
             idle_power_share=self.courses.idle_permille / 1000,
@@ -194,10 +197,11 @@ class Fleet:
         ask = Pods(
             cpu_request=s.cpu_request[slots],
             memory_request=s.memory_request[slots],
+            disk_request=self.courses.pod_disk[self._rows, self._pod],
             soft_limit_ms=soft,
             hard_limit_ms=hard,
         )
-        return build(nodes, ask, valid=self.open)
+        return build(nodes, ask, valid=self.open, beside_cpu=beside_cpu)
 
     def place(self, choice: NDArray[np.integer]) -> Step:
         """Bind the pods on offer where chosen, then let time pass to the next ones."""

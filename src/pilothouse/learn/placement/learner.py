@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pilothouse import __version__
+from pilothouse.errors import InvalidSetting
 from pilothouse.learn.placement.rewards import Reward
 from pilothouse.learn.placement.trainer import (
     SCALE,
@@ -34,7 +35,13 @@ from pilothouse.learn.placement.trainer import (
 )
 from pilothouse.learn.placement.world import Sight
 from pilothouse.policy import Card, Network, Policy, Shape
-from pilothouse.policy.features import FEATURES, NODE_FEATURES, POD_FEATURES
+from pilothouse.policy.features import (
+    FEATURES,
+    NODE_FEATURES,
+    POD_FEATURES,
+    BesideCPU,
+    seeing,
+)
 from pilothouse.policy.network import Layer
 
 Tensors = dict[str, NDArray[np.float32]]
@@ -56,10 +63,21 @@ class Learner:
     """Weights in training, and the replay they are trained on."""
 
     def __init__(
-        self, settings: Settings, *, width: int, seed: int, start: Policy | None = None
+        self,
+        settings: Settings,
+        *,
+        width: int,
+        seed: int,
+        start: Policy | None = None,
+        beside_cpu: BesideCPU = "memory",
     ) -> None:
+        if start is not None and start.card.beside_cpu != beside_cpu:
+            raise InvalidSetting(
+                f"{start.version} sees {start.card.beside_cpu} beside CPU, but what it would be "
+                f"trained on shows {beside_cpu}. Begin with another policy, or with none."
+            )
         self.settings = settings if start is None else _shaped(settings, start.card.network)
-        self.seed = seed
+        self.seed, self.beside_cpu = seed, beside_cpu
         self._dice = np.random.default_rng([seed, width])
         carry = first_carry(self.settings, jnp.asarray(seed))
         weights = carry.weights if start is None else weights_of(start.network)
@@ -111,7 +129,12 @@ class Learner:
             part: tuple(Layer(np.asarray(weight), np.asarray(bias)) for weight, bias in own)
             for part, own in self._carry.weights.items()
         }
-        return Network(encoder=layers["encoder"], head=layers["head"], scale=SCALE)
+        return Network(
+            encoder=layers["encoder"],
+            head=layers["head"],
+            scale=SCALE,
+            beside_cpu=self.beside_cpu,
+        )
 
     def tensors(self) -> Tensors:
         """The weights by the artefact's names."""
@@ -127,6 +150,8 @@ class Learner:
         s = self.settings
         return Card(
             policy=policy,
+            node_features=seeing(NODE_FEATURES, self.beside_cpu),
+            pod_features=seeing(POD_FEATURES, self.beside_cpu),
             network=Shape(
                 encoder=(len(FEATURES), *s.encoder), head=(3 * s.encoder[-1], *s.head, 1)
             ),

@@ -11,11 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from pilothouse.policy.features import BesideCPU
+
 Array: TypeAlias = Any  # of NumPy or of JAX; both follow the array API standard
 
 Resource = Literal["requests", "pods", "cpu", "memory", "disk"]
 RESOURCES: tuple[Resource, ...] = ("requests", "pods", "cpu", "memory", "disk")
 LEAST = -1e9  # stands for "not among those looked at" under a maximum
+
+
+def beside_cpu(resource: Resource) -> BesideCPU:
+    """What a policy sees beside CPU: disk where its reward is about disk, or it learned blindly."""
+    return "disk" if resource == "disk" else "memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -20,6 +20,7 @@ import numpy as np
 
 from pilothouse import __version__
 from pilothouse.learn.placement.learner import Learner, sight_of
+from pilothouse.learn.placement.placed import beside_cpu
 from pilothouse.learn.placement.rewards import Reward
 from pilothouse.learn.placement.scalars import Scalars
 from pilothouse.learn.placement.trainer import Settings, Transition
@@ -68,7 +69,8 @@ def practice(
 ) -> Practiced:
     """Place ``settings.steps`` pods; the files at ``out / policy`` change after every update."""
     width = int(env.observation_space["nodes"].shape[0])  # type: ignore[index]
-    learner = Learner(settings, width=width, seed=seed, start=start)
+    sees = beside_cpu(reward.resource)
+    learner = Learner(settings, width=width, seed=seed, start=start, beside_cpu=sees)
     out.mkdir(parents=True, exist_ok=True)
     _describe(policy, learner, reward, out)
     began, running, losses = time.perf_counter(), 0.0, 0

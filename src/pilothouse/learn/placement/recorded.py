@@ -153,9 +153,10 @@ def _reported(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _bind(item: Mapping[str, Any]) -> tuple[F4, int] | None:
-    """Features by node and the place of the chosen one; None where no policy looked."""
+    """Features by node and the place of the chosen one; None where no policy looked, or one that
+    saw disk in place of memory."""
     chosen, others = item.get("chosen"), item.get("alternatives") or []
-    if not isinstance(chosen, dict):
+    if not isinstance(chosen, dict) or item.get("beside_cpu", "memory") != "memory":
         return None
     listed = sorted(
         [one for one in [chosen, *others] if isinstance(one, dict)],

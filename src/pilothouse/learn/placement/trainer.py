@@ -27,6 +27,7 @@ import optax
 
 from pilothouse.learn.placement import checkpoint, world
 from pilothouse.learn.placement.course import draw
+from pilothouse.learn.placement.placed import beside_cpu
 from pilothouse.learn.placement.presets import PRESETS, THESIS, Settings
 from pilothouse.learn.placement.rewards import Reward, worth
 from pilothouse.learn.placement.world import Envs, Sight
@@ -122,7 +123,7 @@ def _act(
 ) -> tuple[Carry, Array]:
     """One placement in every cluster, into the replay."""
     key, explore, random, course_key = jax.random.split(carry.key, 4)
-    sight = world.see(courses, carry.envs)
+    sight = world.see(courses, carry.envs, beside_cpu(reward.resource))
     q = q_values(carry.weights, sight)
     wander = jax.random.uniform(explore, (settings.envs,)) < _epsilon(settings, carry.step)
     lots = jax.random.uniform(random, q.shape)
@@ -135,7 +136,7 @@ def _act(
         reward=value.astype(jnp.float32),
         ended=ended.astype(jnp.bool_),
         counts=sight.feasible.any(axis=1),
-        after=world.see(courses, envs),
+        after=world.see(courses, envs, beside_cpu(reward.resource)),
     )
     at = carry.stage_step * settings.envs % settings.buffer
     replay = jax.tree.map(
@@ -312,7 +313,10 @@ class Trainer:
 
         encoder = layers("encoder", len(self.settings.encoder))
         return Network(
-            encoder=encoder, head=layers("head", len(self.settings.head) + 1), scale=SCALE
+            encoder=encoder,
+            head=layers("head", len(self.settings.head) + 1),
+            scale=SCALE,
+            beside_cpu=beside_cpu(self.reward.resource),
         )
 
     def save(self, path: Path) -> None:

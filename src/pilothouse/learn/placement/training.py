@@ -20,12 +20,13 @@ from pilothouse import __version__
 from pilothouse.learn.placement import judging
 from pilothouse.learn.placement.chooser import Learned
 from pilothouse.learn.placement.judging import Exam, Line
+from pilothouse.learn.placement.placed import beside_cpu
 from pilothouse.learn.placement.presets import THESIS, Settings
 from pilothouse.learn.placement.rewards import Reward
 from pilothouse.learn.placement.scalars import Scalars
 from pilothouse.learn.placement.trainer import Progress, Trainer
 from pilothouse.policy import Card, Shape, artifact
-from pilothouse.policy.features import FEATURES
+from pilothouse.policy.features import FEATURES, NODE_FEATURES, POD_FEATURES, seeing
 
 CHECKPOINT = "checkpoint.npz"
 ROUNDING = ("jax", "jaxlib", "numpy", "optax")  # other versions of these round differently
@@ -117,6 +118,8 @@ def card_of(
     s = trainer.settings
     return Card(
         policy=policy,
+        node_features=seeing(NODE_FEATURES, beside_cpu(trainer.reward.resource)),
+        pod_features=seeing(POD_FEATURES, beside_cpu(trainer.reward.resource)),
         network=Shape(encoder=(len(FEATURES), *s.encoder), head=(3 * s.encoder[-1], *s.head, 1)),
         reward=trainer.reward.card() | {"gamma": s.gamma},
         seed=seed,

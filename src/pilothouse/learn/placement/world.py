@@ -19,7 +19,7 @@ import numpy as np
 from pilothouse.errors import InternalError
 from pilothouse.learn.placement.course import Courses
 from pilothouse.learn.placement.placed import Placed
-from pilothouse.policy.features import MOST_MS, MOST_SHARE, NODE_FEATURES
+from pilothouse.policy.features import MOST_MS, MOST_SHARE, NODE_FEATURES, BesideCPU
 
 FEASIBLE = NODE_FEATURES.index("feasible")
 
@@ -82,7 +82,7 @@ def start(courses: dict[str, Array], course: Array) -> Envs:
     )
 
 
-def see(courses: dict[str, Array], envs: Envs) -> Sight:
+def see(courses: dict[str, Array], envs: Envs, beside_cpu: BesideCPU = "memory") -> Sight:
     """Features of the pod that is waiting and of the nodes it could go to."""
     c, at = envs.course, (envs.course, envs.step)
     exists = courses["exists"][c]
@@ -94,12 +94,14 @@ def see(courses: dict[str, Array], envs: Envs) -> Sight:
     capacity = courses["pod_capacity"][c]
     feasible = exists & (cpu_room - envs.cpu >= cpu) & (memory_room - envs.memory >= memory)
     feasible &= envs.pods < capacity
+    taken = envs.disk if beside_cpu == "disk" else envs.memory
+    room, ask = courses[beside_cpu][c], courses[f"pod_{beside_cpu}"][at][:, None]
     columns = (
         _share(envs.pods, capacity),
         _share(envs.cpu, cpu_room),
-        _share(envs.memory, memory_room),
+        _share(taken, room),
         _share(envs.cpu + cpu, cpu_room),
-        _share(envs.memory + memory, memory_room),
+        _share(taken + ask, room),
         envs.counted > 0,
         jnp.clip(latency, 0, MOST_MS),
         known,
@@ -111,7 +113,7 @@ def see(courses: dict[str, Array], envs: Envs) -> Sight:
     nodes = jnp.stack([x.astype(jnp.float32) for x in columns], axis=-1)
     pod = (
         _share(cpu, jnp.where(exists, cpu_room, 0).max(axis=1, keepdims=True)),
-        _share(memory, jnp.where(exists, memory_room, 0).max(axis=1, keepdims=True)),
+        _share(ask, jnp.where(exists, room, 0).max(axis=1, keepdims=True)),
         soft,
         hard,
         soft > 0,

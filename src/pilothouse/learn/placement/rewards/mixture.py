@@ -27,6 +27,11 @@ class Reward(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def resource(self) -> Resource:
+        """What it calls load."""
+        ...
+
     def __hash__(self) -> int:
         """Compiled programs are kept by reward, so it is a frozen value."""
         ...

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pilothouse.learn.placement.placed import Array, Placed
+from pilothouse.learn.placement.placed import Array, Placed, Resource
 from pilothouse.learn.placement.rewards.mixture import Reward
 
 
@@ -23,6 +23,10 @@ class Shuffled:
     @property
     def name(self) -> str:
         return f"{self.reward.name}, shuffled"
+
+    @property
+    def resource(self) -> Resource:
+        return self.reward.resource
 
     def __call__(self, placed: Placed) -> tuple[Array, Array]:
         value, ends = self.reward(placed)
