@@ -22,6 +22,7 @@ type rows struct {
 	index     index
 	byName    map[string]int
 	nodes     []policy.Node
+	rooms     *rooms // what the default's resource scores look at
 	candidate []bool // may be chosen: passed the filters and need not be avoided
 	before    []bool // the same for the pod before
 	stale     []bool // has to be encoded again
@@ -94,6 +95,7 @@ func (r *rows) follow(list []fwk.NodeInfo) bool {
 	for row, info := range list {
 		if version := info.GetGeneration(); version != r.versions[row] {
 			r.versions[row] = version
+			r.rooms = r.rooms.writable()
 			r.read(row, info)
 			changed = true
 		}
@@ -106,6 +108,7 @@ func (r *rows) rebuild(list []fwk.NodeInfo) {
 	r.versions = make([]int64, len(list))
 	r.names = make([]string, len(list))
 	r.nodes = make([]policy.Node, len(list))
+	r.rooms = &rooms{of: make([]room, len(list))}
 	r.candidate = make([]bool, len(list))
 	r.before = make([]bool, len(list))
 	r.stale = make([]bool, len(list))
@@ -129,6 +132,7 @@ func (r *rows) read(row int, info fwk.NodeInfo) {
 	node.CPURequested, node.CPUAllocatable = float64(requested.GetMilliCPU()), float64(allocatable.GetMilliCPU())
 	node.MemoryRequested, node.MemoryAllocatable = float64(requested.GetMemory()), float64(allocatable.GetMemory())
 	node.Active = r.isActive(pods)
+	r.rooms.of[row] = roomOf(info)
 	r.stale[row] = true
 }
 

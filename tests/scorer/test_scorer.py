@@ -22,8 +22,7 @@ from pilothouse.policy.network import pool
 from pilothouse.scorer.app import Parts, create_app
 from pilothouse.scorer.board import LATENCY_SECONDS, Board, Latency, PolicySource
 from pilothouse.scorer.placements import Placements
-from pilothouse.scorer.watch import Chores
-from pilothouse.testing.placement import FOLDER, random_policy
+from pilothouse.testing.placement import FOLDER
 
 TOKEN = "a-token-for-the-tests"
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
@@ -302,39 +301,6 @@ def test_the_extender_filters_only_where_hard_limits_are_enforced(tmp_path: Path
     assert "80.0 ms" in said["failedNodes"]["far"]
     items = strict.call("POST", "/extender/filter", json=whole).json()["nodes"]["items"]
     assert [item["metadata"]["name"] for item in items] == ["near"]
-
-
-def test_a_bad_policy_file_is_refused_with_the_reason_and_the_previous_stays(
-    tmp_path: Path,
-) -> None:
-    random_policy(tmp_path, seed=1, name="mine")
-    scorer = Scorer(tmp_path)
-    source = PolicySource(str(tmp_path / "mine"))
-    chores = Chores(
-        scorer.parts, scorer.app.state.metrics, source=source, watching=None, probe_port=0
-    )
-    chores.reload()
-    first = scorer.call("GET", "/v1/policy").json()
-    assert first["version"].startswith("mine-")
-    weights = tmp_path / "mine.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-8])
-    chores.reload()
-    said = scorer.call("GET", "/v1/policy").json()
-
-    assert said["version"] == first["version"]
-    assert "is refused" in said["last_reload"]
-    random_policy(tmp_path, seed=2, name="mine")
-    chores.reload()
-    assert scorer.call("GET", "/v1/policy").json()["version"] not in (None, first["version"])
-    metrics = scorer.call("GET", "/metrics").text
-    assert 'pilothouse_scorer_reloads_total{result="refused"} 1.0' in metrics
-
-
-def test_an_unchanged_policy_file_is_not_read_again(tmp_path: Path) -> None:
-    random_policy(tmp_path, name="mine")
-    source = PolicySource(str(tmp_path / "mine"))
-
-    assert [source.changed(), source.changed()] == [True, False]
 
 
 def test_records_are_kept_with_what_would_have_flipped_them(scorer: Scorer) -> None:
