@@ -3,8 +3,8 @@
 
 Brings up a lab with our scheduler, plays every arm by its own scheduler on the same pods and
 latencies, then two once more with a node that is lost and a better one that joins. Prints the
-tables, writes ``results.json`` and, into ``--out``, the plots. Needs root on Linux, as the lab does.
-``--simulated`` needs neither: it plays all arms on simulated nodes and writes ``simulated.json``.
+tables, writes ``results.json`` and, into ``--out``, the plots. Needs root on Linux, as the lab
+does; ``--simulated`` needs no lab, plays all arms on simulated nodes and writes ``simulated.json``.
 Exits non-zero when a placement failed, EL-RL broke more limits than the default scheduler, or its
 load did not follow a change within three placements.
 """
@@ -29,7 +29,7 @@ from pilothouse.learn.placement.comparing import Comparison
 from pilothouse.learn.placement.thesis_tests import Trial
 
 HERE = Path(__file__).parent
-FULL = ((), ("--simulated",))
+FULL_FORM = ("", "--simulated")
 ARMS = tuple(comparing.USUAL_ARMS.split(","))
 MOVING_ARMS = ("default", "el-rl")  # one that follows, one that does not
 SIMULATED_SEEDS = 10
