@@ -5,8 +5,8 @@
 
 The observer is two files, because the roles alone are what a person needs who runs the loop from a
 laptop. Every template below ``templates/acting`` and ``templates/placement`` is the manifest of the
-same name, but for the hooks, which mean something to Helm alone. The other way round, the chart gets
-its copies of the scheduler's profiles from ``deploy/scheduler``: Helm reads nothing outside a chart.
+same name, but for the hooks, which mean something to Helm alone. The other way round, the chart has
+its copies of the scheduler's profiles from ``deploy/scheduler``: Helm reads nothing outside of it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """The built scheduler accepts what the chart configures it with, under the chart's words.
 
 As in ``test_kind.py``, it reads its configuration, makes every plugin from its arguments, writes
-what it understood and ends, without a cluster. That its account suffices is in ``test_ship.py``.
+what it understood and ends, without a cluster.
 """
 
 from __future__ import annotations
