@@ -165,6 +165,15 @@ def test_a_missed_bound_is_said(arm: str, ratio: float, changes: Any, says: str)
     assert any(says in text for text in failed), failed
 
 
+def test_a_cost_that_is_only_reported_misses_nothing_but_a_failed_pod_does() -> None:
+    slow = summarize("plugin", runs("plugin", 0.5))
+    assert missed("plugin", slow)
+    assert missed("plugin", slow, reported=True) == []
+
+    slow["errors"] = 1.0
+    assert missed("plugin", slow, reported=True) == ["plugin: 1 pods failed"]
+
+
 def test_short_form_forgives_a_busy_run_and_not_a_slow_plugin() -> None:
     slow = runs("plugin", 1.0, prescore_ms={"p50": 0.1, "p99": 1.6})
     assert not all(cost("plugin", summarize("plugin", slow), room=1.1).values())
