@@ -192,7 +192,7 @@ def test_what_would_have_flipped_a_choice_really_flips_it_and_nothing_is_left_ou
                 after_all = [judged(network, pooled, one) > rival for one in tried]
                 assert name in named or set(after_all) == {wins}, name
             far = [abs(one["then"] - one["now"]) / SPAN.get(name, 1) for name, one in named.items()]
-            assert far == sorted(far), "the nearest comes first"
+            assert np.diff(far).min(initial=0) > -1e-5, "the nearest comes first"
             checked.update(list(named))
     assert checked["latency_ms"] >= 25, "few cases say anything, so few were checked"
     assert len(checked) >= 6, checked
