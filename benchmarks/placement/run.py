@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -49,6 +50,7 @@ TRAINED_ON, BEYOND = ("3", "6-32"), ("500", "5000")
 GENERALIZES = 0.05
 RANDOM, MOST_RANDOM = 200, 0.02
 PARTS = ("lines", "controls", "gap", "openb")
+FULL_FORM = ("--parts lines,controls,gap", "--train --parts lines", "--parts openb")
 
 
 # ---- the lines ----
@@ -221,11 +223,12 @@ def main() -> int:
     parser.add_argument("--train", action="store_true", help="train five seeds each first")
     parser.add_argument("--seeds-from", type=Path, help="folder of trainings: DIR/ee, DIR/lb, ...")
     parser.add_argument("--small", action="store_true", help="3 to 32 nodes; writes nothing")
-    parser.add_argument("--parts", default=",".join(PARTS), help="some of " + ", ".join(PARTS))
-    parser.add_argument("--data", type=Path, help="where openb is; its part is left out if none")
+    parser.add_argument("--parts", help="some of " + ", ".join(PARTS) + "; all that can be if none")
+    parser.add_argument("--data", type=Path, default=os.environ.get("PILOTHOUSE_DATA"))
     parser.add_argument("--jobs", type=int, default=1, help="networks judged side by side")
     parser.add_argument("--show", action="store_true", help="only print results.json")
     arguments = parser.parse_args()
+    arguments.parts = asked(arguments, parser)
     results: dict[str, Any] = {"simulated": True, "policies": {}}
     if RESULTS.exists():
         results = json.loads(RESULTS.read_text(encoding="utf-8"))
@@ -238,10 +241,22 @@ def main() -> int:
     return show(results)
 
 
+def asked(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> tuple[str, ...]:
+    """The parts to judge; openb's pods are left out without their data, unless asked for."""
+    if arguments.parts is None:
+        return tuple(part for part in PARTS if part != "openb" or arguments.data)
+    parts = tuple(arguments.parts.split(","))
+    if unknown := sorted(set(parts) - set(PARTS)):
+        parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    if "openb" in parts and arguments.data is None:
+        parser.error("openb's pods are not here: set PILOTHOUSE_DATA or give --data FOLDER")
+    return parts
+
+
 def measured(arguments: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
     """Each part of the results as it is done."""
     kinds = (arguments.only,) if arguments.only else judging.KINDS
-    parts = arguments.parts.split(",")
+    parts = arguments.parts
     sizes = [size for size in SIZES if not (arguments.small and size in BEYOND)]
     source = folder if arguments.train else arguments.seeds_from
     context = get_context("spawn")
@@ -269,7 +284,7 @@ def measured(arguments: argparse.Namespace, folder: Path) -> Iterator[dict[str, 
                     advance()
         if "gap" in parts and "ee" in kinds:
             yield {"gap to the optimum": _dated(gap_to_the_optimum())}
-        if "openb" in parts and arguments.data:
+        if "openb" in parts:
             yield {"openb": _dated(looking_ahead(arguments.data))}
 
 

@@ -118,12 +118,6 @@ def latency_change(*, seed: int, count: int, nodes: int = 3) -> Courses:
     )
 
 
-def followed_after(played: Played, change_at: int) -> int:
-    """Placements from a latency change until all courses choose within the soft limit for good."""
-    wrong = np.flatnonzero((played.in_soft[change_at:] == 0).any(axis=1))
-    return int(wrong[-1]) + 2 if len(wrong) else 1
-
-
 def paired_bound(own: F8, other: F8) -> float:
     """Upper 95 % bound of the mean difference, as a share of the other's mean."""
     difference = own - other
@@ -182,7 +176,7 @@ def _judge_el_rl(chooser: Chooser, on: Exam) -> list[Line]:
         ),
         Line(
             what="placements until a latency change is followed",
-            value=followed_after(change, on.change.steps // 2),
+            value=change.followed_after(on.change.steps // 2),
             bound=PATIENCE,
         ),
     ]
