@@ -127,7 +127,7 @@ func (r *rows) rebuild(list []fwk.NodeInfo) {
 func (r *rows) read(row int, info fwk.NodeInfo) bool {
 	requested, allocatable := info.GetRequested(), info.GetAllocatable()
 	node := &r.nodes[row]
-	cpu, memory := node.CPUAllocatable, node.MemoryAllocatable
+	cpu, memory, disk := node.CPUAllocatable, node.MemoryAllocatable, node.DiskAllocatable
 	pods := info.GetPods()
 	node.DiskRequested, node.DiskAllocatable = float64(requested.GetEphemeralStorage()), float64(allocatable.GetEphemeralStorage())
 	node.Pods, node.PodCapacity = float64(len(pods)), float64(allocatable.GetAllowedPodNumber())
@@ -136,7 +136,7 @@ func (r *rows) read(row int, info fwk.NodeInfo) bool {
 	node.Active = r.isActive(pods)
 	r.rooms.of[row] = roomOf(info)
 	r.stale[row] = true
-	return node.CPUAllocatable != cpu || node.MemoryAllocatable != memory
+	return node.CPUAllocatable != cpu || node.MemoryAllocatable != memory || node.DiskAllocatable != disk
 }
 
 // isActive: pods of DaemonSets and of the system run everywhere and say nothing.

@@ -113,6 +113,27 @@ def test_another_feature_schema_is_refused_naming_both() -> None:
     assert "latency_over_hard" in said
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"node_features": ("memory", "gpu")},
+        {"node_features": ("memory", "gpu"), "pod_features": ("memory", "gpu")},
+        {"node_features": ("memory", "disk")},  # of the node alone
+        {"pod_features": ("memory", "disk")},  # of the pod alone
+        {"node_features": ("memory_requested", "disk_requested")},
+    ],
+)
+def test_a_resource_that_nobody_knows_or_half_of_one_is_refused(
+    names: dict[str, tuple[str, str]],
+) -> None:
+    usual = {"node_features": policy.NODE_FEATURES, "pod_features": policy.POD_FEATURES}
+    changed = {
+        kind: [name.replace(*words) for name in usual[kind]] for kind, words in names.items()
+    }
+
+    assert "with memory or all of them with disk" in refusal(card=card_with(**changed))
+
+
 def test_another_schema_version_is_refused() -> None:
     assert '"pilothouse.placement/v2"' in refusal(card=card_with(schema="pilothouse.placement/v2"))
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from pilothouse import policy
 from pilothouse.policy import Nodes, Pods
-from pilothouse.policy.features import MOST_SHARE
+from pilothouse.policy.features import MOST_SHARE, seeing
 from pilothouse.policy.network import Layer, Network
 from pilothouse.testing.placement import (
     FOLDER,
+    GOLDEN,
     NODE_COLUMNS,
     golden_case,
     random_tensors,
@@ -100,9 +101,11 @@ def test_no_nodes_give_no_scores() -> None:
     assert NETWORK(np.zeros((0, 18), np.float32)).shape == (0,)
 
 
-def test_golden_cases_are_what_the_code_gives() -> None:
-    for case in json.loads((FOLDER / "cases.json").read_text()):
-        now = golden_case(NETWORK, case["seed"], len(case["q"]))
+@pytest.mark.parametrize("name", list(GOLDEN))
+def test_golden_cases_are_what_the_code_gives(name: str) -> None:
+    network = policy.read(FOLDER / name).network
+    for case in json.loads((FOLDER / GOLDEN[name][1]).read_text()):
+        now = golden_case(network, case["seed"], len(case["q"]))
         assert now["nodes"] == case["nodes"]
         assert now["pod"] == case["pod"]
         np.testing.assert_allclose(now["features"], case["features"], rtol=1e-6)
@@ -114,7 +117,8 @@ def test_golden_cases_are_what_the_code_gives() -> None:
 def test_golden_fixtures_can_be_made_again(tmp_path: Path) -> None:
     write_golden(tmp_path)
 
-    for name in ("fixture.json", "fixture.safetensors"):
+    made = [file for name in GOLDEN for file in (f"{name}.json", f"{name}.safetensors")]
+    for name in made:
         assert (tmp_path / name).read_bytes() == (FOLDER / name).read_bytes()
 
 
@@ -152,6 +156,30 @@ def test_features_are_shares_with_flags_for_what_is_unknown() -> None:
     assert (second["latency_ms"], second["latency_known"]) == (0.0, 0.0)
     assert second["latency_over_soft"] == 0.0
     assert second["idle_power_share"] == 0.5
+
+
+def test_disk_takes_the_place_of_memory_and_of_nothing_else() -> None:
+    world, pod = random_world(np.random.default_rng(3), 5)
+    pod = replace(pod, disk_request=512)
+    on_memory, on_disk = policy.build(world, pod), policy.build(world, pod, beside_cpu="disk")
+    as_memory = policy.build(
+        replace(
+            world,
+            memory_requested=world.disk_requested,
+            memory_allocatable=world.disk_allocatable,
+        ),
+        replace(pod, memory_request=512),
+    )
+    named = seeing(policy.FEATURES, "disk")
+
+    np.testing.assert_array_equal(on_disk, as_memory)
+    differs = (on_memory != on_disk).any(axis=0)
+    assert {name for name, other in zip(named, differs, strict=True) if other} == {
+        "disk_requested_share",
+        "disk_after_share",
+        "disk_request_share",
+    }
+    assert seeing(policy.FEATURES, "memory") == policy.FEATURES
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e308, -1e308, 0.0, -1.0])

@@ -19,6 +19,7 @@ import pytest
 
 from pilothouse import policy
 from pilothouse.policy import FEATURES
+from pilothouse.policy.features import seeing
 from pilothouse.policy.machines import Machine
 from pilothouse.policy.network import Floats, Network, pool
 from pilothouse.policy.reasons import KNOBS, Flip
@@ -232,7 +233,9 @@ def test_a_flip_reads_as_a_sentence(flip: Flip, sentence: str) -> None:
 
 
 def test_every_feature_that_can_be_turned_has_its_words() -> None:
-    assert {knob.feature for knob in KNOBS} == set(WORDS) | set(STATES)
+    turned = tuple(knob.feature for knob in KNOBS)
+
+    assert {*turned, *seeing(turned, "disk")} == set(WORDS) | set(STATES)
 
 
 def test_candidates_may_be_named_or_brought_along(scorer: Scorer) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pilothouse.policy.features import FEATURES, MOST_MS
+from pilothouse.policy.features import FEATURES, MOST_MS, seeing
 from pilothouse.policy.network import Flags, Floats, Network
 
 OBJECTIVES: dict[str, tuple[str, ...]] = {
@@ -64,7 +64,7 @@ KNOBS = (
 class Flip:
     """The nearest value of one feature of one node that changes whether it is chosen."""
 
-    feature: str  # of a knob
+    feature: str  # of a knob, by the name that the policy's card has for it
     now: float
     then: float
 
@@ -116,6 +116,7 @@ def _flips_of(
     wins = network.judge(network.encode(rows[:, np.newaxis]), pooled) > rival_q
     found: list[list[tuple[float, Flip]]] = [[] for _ in rows]
     for knob in knobs:
+        (feature,) = seeing((knob.feature,), network.beside_cpu)
         now = rows[:, _AT[knob.feature]]
         variants = _variants(rows, knob)
         encoded = network.encode(variants.reshape(-1, len(FEATURES)))
@@ -127,7 +128,7 @@ def _flips_of(
         best = distance.argmin(axis=-1)
         for at in np.flatnonzero(other.any(axis=-1)):
             then = float(knob.values[best[at]])
-            flip = Flip(feature=knob.feature, now=float(now[at]), then=then)
+            flip = Flip(feature=feature, now=float(now[at]), then=then)
             found[at].append((float(distance[at, best[at]]), flip))
     return [[flip for _, flip in sorted(of_row, key=lambda one: one[0])] for of_row in found]
 

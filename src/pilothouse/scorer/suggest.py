@@ -20,6 +20,7 @@ WORDS = {
     "latency_ms": ("a latency", "ms"),
     "cpu_requested_share": ("a CPU request share", ""),
     "memory_requested_share": ("a memory request share", ""),
+    "disk_requested_share": ("a disk request share", ""),
     "pods_share": ("a share of pods", ""),
     "idle_power_share": ("an idle power share", ""),
 }
@@ -36,6 +37,7 @@ class Scored:
     machines: Sequence[Machine]
     candidates: NDArray[np.bool_]
     features: NDArray[np.float32]
+    feature_names: tuple[str, ...]
     pooled: NDArray[np.float32]
     q: NDArray[np.float32]
 
@@ -87,6 +89,7 @@ def score(
         machines=rows,
         candidates=kept if kept.any() else asked,
         features=features,
+        feature_names=board.policy.card.features,
         pooled=pooled,
         q=network.judge(encoded, pooled),
     )
@@ -185,7 +188,6 @@ def _node_score(
     reasons: dict[str, NDArray[np.float32]],
     flips: list[FlipOut] | None,
 ) -> NodeScore:
-    assert board.policy is not None
     return NodeScore(
         node=scored.machines[row].name,
         score=int(scores[row]),
@@ -193,7 +195,7 @@ def _node_score(
         feasible=bool(scored.candidates[row]),
         features={
             name: round(float(value), 6)
-            for name, value in zip(board.policy.card.features, scored.features[row], strict=True)
+            for name, value in zip(scored.feature_names, scored.features[row], strict=True)
         },
         contributions={name: round(float(values[row]), 6) for name, values in reasons.items()},
         flip=flips[0] if flips else None,

@@ -149,6 +149,7 @@ def test_thesis_figures_are_drawn_one_plot_and_one_csv_each(
         ("train placement --policy ee --preset quick", "Available: fast, thesis"),
         ("train placement --policy mine", "Unknown policy"),
         ("train placement --policy ee --resource dsk", 'Did you mean "disk"'),
+        ("train placement --policy ee --resource disk --from-journal j", "has no disk"),
         ("train placement --policy ee --live k --from-journal j", "Keep one"),
         ("compare placement --live k --reproduce thesis", "--live plays the tests with"),
         ("compare placement --live k --nodes-move --test 2", "only the lab's workers"),

@@ -139,6 +139,19 @@ def test_command_fine_tunes_and_says_whether_it_promoted(
     assert verdict in capsys.readouterr().out
 
 
+def test_a_record_of_disk_is_not_taken_for_memory(tmp_path: Path) -> None:
+    path = tmp_path / "placements.db"
+    item = a_record(np.ones((2, len(recorded.FEATURES))), 0)
+    batch = [item, item | {"beside_cpu": "memory"}, item | {"beside_cpu": "disk"}]
+    with Journal.open(path) as journal:
+        run = Run(run_id="x", cluster="c", scenario="placements", seed=0, version="0")
+        journal.begin(run)
+        content = {"kind": "placements", "placements": batch}
+        journal.append(Ingested(source="scheduler", content=content))
+
+    assert recorded.from_journal(path, fewest=1).count == 2
+
+
 def test_too_few_binds_are_refused(tmp_path: Path) -> None:
     with Journal.open(tmp_path / "empty.db") as journal:
         run = Run(run_id="x", cluster="c", scenario="placements", seed=0, version="0")

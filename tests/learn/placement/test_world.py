@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -24,12 +25,15 @@ def played_together(courses: Courses) -> int:
     fleet, table = Fleet(courses), world.load(courses)
     envs = world.start(table, jnp.arange(courses.count))
     see, place = jax.jit(world.see), jax.jit(world.place)
+    see_disk = jax.jit(partial(world.see, beside_cpu="disk"))
     dice = np.random.default_rng(0)
     hopeless = 0
     for step in range(courses.steps):
         sight, mask = see(table, envs), fleet.feasible()
         np.testing.assert_array_equal(np.asarray(sight.feasible), mask)
         np.testing.assert_allclose(np.asarray(sight.features), fleet.features(), atol=1e-6)
+        on_disk = np.asarray(see_disk(table, envs).features)
+        np.testing.assert_allclose(on_disk, fleet.features("disk"), atol=1e-6)
         choice = np.where(mask, dice.random(mask.shape), -1).argmax(axis=1)
         done = fleet.place(choice)
         envs, placed = place(table, envs, sight, jnp.asarray(choice))
@@ -46,6 +50,7 @@ def played_together(courses: Courses) -> int:
                 (envs.pods, s.n_pods),
             ):
                 np.testing.assert_array_equal(np.asarray(own), column[:-1].reshape(shape))
+            np.testing.assert_array_equal(np.asarray(envs.disk), fleet.disk)
             np.testing.assert_array_equal(np.asarray(envs.counted), fleet.counted)
     return hopeless
 
