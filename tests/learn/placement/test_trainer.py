@@ -23,6 +23,7 @@ from pilothouse.learn.placement import training
 from pilothouse.learn.placement.chooser import Learned
 from pilothouse.learn.placement.course import Family, draw
 from pilothouse.learn.placement.playing import play
+from pilothouse.learn.placement.practice import one_at_a_time
 from pilothouse.learn.placement.presets import THESIS, Settings
 from pilothouse.learn.placement.rewards import named
 from pilothouse.learn.placement.rewards.shuffled import Shuffled
@@ -244,6 +245,28 @@ def test_shuffled_rewards_teach_nothing(trained: Trainer) -> None:
         shares[name] = np.mean([p.share(p.in_hard) for p in played])
 
     assert shares["shuffled"] < shares["right"] - 0.1
+
+
+def test_thesis_preset_has_the_thesis_hyper_parameters_but_for_two() -> None:
+    own = {
+        "steps": 2_000,
+        "learning_rate": 2.5e-3,
+        "learning_rate_end": 2.5e-3,
+        "learning_starts": 300,
+        "exploration_fraction": 0.3,
+        "batch": 128,
+        "train_every": 10,
+        "buffer": 10_000,
+        "gamma": 0.99,
+        "target_every": 500,
+        "epsilon_start": 1.0,
+        "epsilon_end": 0.05,
+        "stages": (3,),
+    }
+    assert {name: getattr(THESIS, name) for name in own} == own
+    assert (THESIS.envs, THESIS.updates) == (10, 64)  # the thesis: 1 and 1
+    live = one_at_a_time(THESIS, None)
+    assert (live.envs, live.updates) == (1, 1)
 
 
 def test_settings_that_cannot_be_played_are_refused() -> None:
