@@ -60,7 +60,7 @@ class Hybrid:
 
     network: Network
     name: str = "hybrid"
-    weight: float = 3.0  # the default plugins score 0..200 together
+    weight: float = 3.0  # its profile's, which a test compares; the default plugins score 0..200
 
     def choose(self, fleet: Fleet) -> Choice:
         feasible = fleet.feasible()
