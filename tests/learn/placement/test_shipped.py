@@ -19,7 +19,7 @@ from pilothouse.learn.placement.playing import play
 from pilothouse.learn.placement.presets import FAST
 from pilothouse.learn.placement.rewards import OF_POLICY, named
 from pilothouse.learn.placement.thesis_tests import Trial
-from pilothouse.learn.placement.training import ROUNDING, WIDTHS
+from pilothouse.learn.placement.training import ROUNDING, WIDTHS, _merit
 from pilothouse.policy import NODE_FEATURES, shipped
 from pilothouse.policy.network import Layer, Network
 
@@ -128,6 +128,15 @@ def test_pods_that_fit_nowhere_are_counted_and_few_more_than_the_best_rules_allo
     assert broken(judging.judge("ee", more["too many"], exam)) == [
         "pods that fitted nowhere, share above the best rule's"
     ]
+
+
+def test_a_seed_is_not_chosen_for_room_below_a_guards_bound() -> None:
+    line = Line(what="used nodes", value=1.0, bound=1.05)
+    guard = Line(what="pods that fitted nowhere", value=0.004, bound=0.005, guard=True)
+    roomy, broke = replace(guard, value=-0.5), replace(guard, value=0.006)
+
+    assert _merit([line, roomy]) == _merit([line, guard]) > _merit([line, broke])
+    assert _merit([replace(line, value=0.99), guard]) > _merit([line, roomy])
 
 
 def test_who_never_chooses_a_node_with_room_is_told_so() -> None:
