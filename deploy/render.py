@@ -5,7 +5,8 @@
 
 The observer is two files, because the roles alone are what a person needs who runs the loop from a
 laptop. Every template below ``templates/acting`` and ``templates/placement`` is the manifest of the
-same name, but for the hooks, which mean something to Helm alone.
+same name, but for the hooks, which mean something to Helm alone. The other way round, the chart has
+its copies of the scheduler's profiles from ``deploy/scheduler``: Helm reads nothing outside of it.
 """
 
 from __future__ import annotations
@@ -24,11 +25,16 @@ HERE = Path(__file__).parent
 CHART = HERE / "charts" / "pilothouse"
 ROLES = HERE / "manifests" / "observer-rbac.yaml"
 REST = HERE / "manifests" / "observer.yaml"
+PROFILES = HERE / "scheduler"
 HOOKS = "removal.yaml"
 # The switch stands at enabled, as for somebody who says --enforce on a command line of their own.
 ACTING = ("acting.enabled=true", "acting.enforce=safety", "acting.nodeAgent.enabled=true")
 # The user is whoever applies it to fill in, like the image.
-PLACEMENT = ("placement.enabled=true", "placement.user=user.example:80")
+PLACEMENT = (
+    "placement.enabled=true",
+    "placement.user=user.example:80",
+    "placement.scheduler.enabled=true",
+)
 KUBERNETES_VERSION = "1.36"
 HEADER = """# SPDX-License-Identifier: Apache-2.0
 # Written by `make manifests` from deploy/charts/pilothouse. Do not edit: change the chart.
@@ -45,6 +51,11 @@ def render(helm: str, *values: str) -> str:
     for value in values:
         command += ["--set", value]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def profiles() -> dict[Path, str]:
+    """What the chart's copies of the profiles should hold."""
+    return {CHART / "profiles" / path.name: path.read_text() for path in PROFILES.glob("*.yaml")}
 
 
 def manifests(helm: str) -> dict[Path, str]:
@@ -86,15 +97,22 @@ def main() -> int:
     if arguments.helm is None:
         print("There is no helm. Build it: pilothouse lab build --helm.", file=sys.stderr)
         return 1
-    wanted = manifests(arguments.helm)
-    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    stale = renewed(profiles(), check=arguments.check)  # first: the chart is rendered with them
+    stale += renewed(manifests(arguments.helm), check=arguments.check)
     if arguments.check:
         for path in stale:
-            print(f"{path} is not what the chart says. Run: make manifests", file=sys.stderr)
+            print(f"{path} is not what it is written from. Run: make manifests", file=sys.stderr)
         return 1 if stale else 0
-    for path, text in wanted.items():
-        path.write_text(text)
     return 0
+
+
+def renewed(wanted: dict[Path, str], *, check: bool) -> list[Path]:
+    """Which files held something else; now they hold this, unless that is only checked."""
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    for path in [] if check else stale:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(wanted[path])
+    return stale
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from pilothouse.predict.learned import load_artifact
 from pilothouse.settings import Settings
 
 HERE = Path(__file__).parent
+FULL_FORM = ("", "--regenerate")
 BASELINE, LEARNED, ORACLE = "ewma-trend", "learned", "oracle/1"
 DEMAND_SCENARIOS, DEMAND_SEED = ("harbor", "light", "cpu-saturation"), 700
 FEWER, ABSTAINED_NEW, ABSTAINED_STRANGE, ABSTAINED_FAMILIAR = 0.20, 0.10, 0.95, 0.01

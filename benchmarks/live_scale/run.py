@@ -24,6 +24,7 @@ from pilothouse.lab import Lab, Wish
 HERE = Path(__file__).parent
 ROLES = HERE.parents[1] / "deploy" / "manifests" / "observer-rbac.yaml"
 MUST_HOLD_NODES = 1000  # beyond, the same limits are an aim
+FULL_FORM = ("", "--nodes 5000 --pods 50000 --minutes 5 --interval 3")
 
 
 def observer_kubeconfig(lab: Lab, folder: Path) -> Path:

@@ -55,6 +55,7 @@ from pilothouse.policy.network import Network
 RESULTS = Path(__file__).with_name("results.json")
 RANDOM = 200
 PARTS = ("lines", "controls", "shuffled", "gap", "rules", "openb")
+FULL_FORM = ("--parts lines,controls,shuffled,gap,rules", "--train --parts lines", "--parts openb")
 CONTROLS_ON = "6-32"  # the very exam that the policies pass
 Rows = list[dict[str, Any]]
 
@@ -296,13 +297,14 @@ def main() -> int:
     parser.add_argument("--seeds-from", type=Path, help="folder of trainings: DIR/ee, DIR/lb, ...")
     parser.add_argument("--sizes", default=",".join(SIZES), help="some of " + ", ".join(SIZES))
     parser.add_argument("--small", action="store_true", help="3 to 32 nodes; writes nothing")
-    parser.add_argument("--parts", default=",".join(PARTS), help="some of " + ", ".join(PARTS))
-    parser.add_argument("--data", type=Path, help="where openb is; its part is left out if none")
+    parser.add_argument("--parts", help="some of " + ", ".join(PARTS) + "; all that can be if none")
+    parser.add_argument("--data", type=Path, default=os.environ.get("PILOTHOUSE_DATA"))
     parser.add_argument("--jobs", type=int, default=1, help="plays side by side")
     parser.add_argument("--keep", type=Path, help="folder of plays: one that was stopped goes on")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no play after so long")
     parser.add_argument("--show", action="store_true", help="only print results.json")
     arguments = parser.parse_args()
+    arguments.parts = asked(arguments, parser)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of the plays; more only get in the way
     results: dict[str, Any] = {"simulated": True, "policies": {}}
     if RESULTS.exists():
@@ -316,12 +318,24 @@ def main() -> int:
     return tables.show(results)
 
 
+def asked(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> tuple[str, ...]:
+    """The parts to judge; openb's pods are left out without their data, unless asked for."""
+    if arguments.parts is None:
+        return tuple(part for part in PARTS if part != "openb" or arguments.data)
+    parts = tuple(arguments.parts.split(","))
+    if unknown := sorted(set(parts) - set(PARTS)):
+        parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    if "openb" in parts and arguments.data is None:
+        parser.error("openb's pods are not here: set PILOTHOUSE_DATA or give --data FOLDER")
+    return parts
+
+
 def measured(
     arguments: argparse.Namespace, folder: Path, kept: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """Each part of the results as it is done."""
     kinds = (arguments.only,) if arguments.only else judging.KINDS
-    parts = arguments.parts.split(",")
+    parts = arguments.parts
     source = folder if arguments.train else arguments.seeds_from
     with (
         progress("Placement", total=None) as advance,
@@ -357,7 +371,7 @@ def measured(
             yield {"gap to the optimum": _dated(gap_to_the_optimum())}
         if "rules" in parts:
             yield {"against rules, 6-32 nodes": _dated(against_rules(exam_of("6-32").mixed))}
-        if "openb" in parts and arguments.data:
+        if "openb" in parts:
             yield {"openb": _dated(against_rules(openb_courses(arguments.data)))}
 
 

@@ -30,10 +30,14 @@ CALL = "scheduler_plugin_execution_duration_seconds"
 
 
 def prepare(lab: Lab) -> None:
-    """A namespace for the pods, nobody who schedules them yet, and nobody who only counts them."""
+    """Pods get a namespace; nobody schedules them yet, and nobody counts or starts them.
+
+    kwok has made its nodes ready; their leases must outlast the runs. It would start pods in bursts
+    on the processors that the scheduler runs on, now within a run and now after it.
+    """
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     lab.apply(json.dumps(space))
-    for name in ("kube-scheduler", "metrics-server", "kube-state-metrics"):
+    for name in ("kube-scheduler", "metrics-server", "kube-state-metrics", "kwok"):
         lab.kill(name)
 
 

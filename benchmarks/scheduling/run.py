@@ -3,7 +3,8 @@
 
 Run as root from the repository root: ``python -m benchmarks.scheduling.run``. Pods are created
 first and the scheduler is started after, so that only scheduling is measured. The arms alternate;
-ratios are to the stock runs of the same turn. Exits non-zero when a bound is missed.
+ratios are to the stock runs of the same turn. Exits non-zero when a bound is missed; beyond 1,000
+nodes only a pod that failed and a panic count, and the rest is reported.
 """
 
 from __future__ import annotations
@@ -24,10 +25,17 @@ from pilothouse.lab import Lab, Wish
 
 HERE = Path(__file__).parent
 WARM_UP_PODS = 2000
-# Renewed four times in it, by all nodes at once. At the usual 40 seconds that halves what everybody
-# else gets done for five seconds in ten; a turn shall not see it at all.
+# Longer than a turn: nobody renews them. At the usual 40 seconds all nodes do so at once, every ten
+# seconds, and halve what everybody else gets done for five of them.
 LEASE_SECONDS = 7200
+MUST_HOLD_NODES = 1000  # cost is held to its bounds up to here, and beyond reported
 USUAL_ARMS = ("stock", "plugin", "ee", "lb", "hybrid", *BROKEN)  # those that the README shows
+FULL_FORM = (
+    "",
+    "--arms stock,extender --runs 2 --pods 300 --out benchmarks/scheduling/extender.json",
+    "--arms stock,plugin --nodes 5000 --runs 3 --most-runs 3 "
+    "--out benchmarks/scheduling/nodes-5000.json",
+)
 
 
 def main() -> int:
@@ -45,7 +53,8 @@ def main() -> int:
     runs = _alternate(lab, wish, arms, arguments)
     summary = {arm: summarize(arm, runs) for arm in arms}
     print(table(summary))
-    failed = [text for arm in arms for text in missed(arm, summary[arm])]
+    reported = arguments.nodes > MUST_HOLD_NODES
+    failed = [text for arm in arms for text in missed(arm, summary[arm], reported=reported)]
     for text in failed:
         print(f"missed: {text}")
     return 1 if failed else 0
@@ -114,7 +123,7 @@ def _turn(
             found = measure.run(
                 lab, arm, number, pods=arguments.pods, percentage=arguments.percentage
             )
-            runs.append(found | {"arm": arm, "turn": turn})
+            runs.append(found | {"arm": arm, "turn": turn, "nodes": arguments.nodes})
             print(
                 f"run {turn + 1} {arm}: {found['pods_per_second']:.0f} pods/s, "
                 f"{1000 * found['cpu_seconds_per_pod']:.2f} ms CPU per pod, "
@@ -153,6 +162,7 @@ def _way(arguments: argparse.Namespace) -> dict[str, Any]:
         "stock_runs_in_a_turn": 2,
         "warm_up_pods": WARM_UP_PODS,
         "lease_seconds": LEASE_SECONDS,
+        "pods_are_started": False,
     }
 
 

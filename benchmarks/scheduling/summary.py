@@ -41,14 +41,16 @@ def summarize(arm: str, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "cpu_ratio_best": _best_ratio(own, stock, "cpu_seconds_per_pod"),
         "prescore_p50_ms": _median(r["prescore_ms"].get("p50") for r in own),
         "prescore_p99_ms": _median(r["prescore_ms"].get("p99") for r in own),
-        "prescore_p99_ms_best": _least(r["prescore_ms"].get("p99") for r in own),
+        "own_p50_ms": _median(_own_ms(r, "p50") for r in own),
+        "own_p99_ms": _median(_own_ms(r, "p99") for r in own),
+        "own_p99_ms_best": _least(_own_ms(r, "p99") for r in own),
         "cycle_ms": _median(r["cycle_ms"] for r in own),
         "cycle_p50_ms": _median(_cycle(r, "p50") for r in own),
         "cycle_p99_ms": _median(_cycle(r, "p99") for r in own),
         "score_ms": _median(r["score_ms"] for r in own),
         "added_cycle_ms": _added(own, stock, lambda r: r["cycle_ms"]),
         "added_cycle_p50_ms": _added(own, stock, lambda r: _cycle(r, "p50")),
-        "added_cycle_p99_ms": _added(own, stock, lambda r: _cycle(r, "p99")),
+        "added_cycle_p50_ms_best": _added_at_best(own, stock, lambda r: _cycle(r, "p50")),
         "added_score_ms": _added(own, stock, lambda r: r["score_ms"]),
         "plugin_call_ms": _calls(own),
         "errors": sum(r["errors"] for r in own),
@@ -90,6 +92,18 @@ def _cycle(run: dict[str, Any], which: str) -> float | None:
     return known.get(which)
 
 
+def _own_ms(run: dict[str, Any], which: str) -> float | None:
+    """What the plugin itself takes of a cycle: PreScore's quantile, and the mean of the rest.
+
+    The scheduler times the rest in a tenth of its cycles only; Score once for every node.
+    """
+    if which not in run["prescore_ms"]:
+        return None
+    rest = {point: ms for point, ms in run["plugin_call_ms"].items() if point != "PreScore"}
+    score = rest.pop("Score", 0.0) * run["nodes"]
+    return float(run["prescore_ms"][which]) + score + sum(rest.values())
+
+
 def _added(
     own: Sequence[dict[str, Any]],
     stock: Sequence[dict[str, Any]],
@@ -103,6 +117,16 @@ def _added(
         if known and (took := what(run)) is not None:
             found.append(took - statistics.mean(known))
     return _median(found)
+
+
+def _added_at_best(
+    own: Sequence[dict[str, Any]],
+    stock: Sequence[dict[str, Any]],
+    what: Callable[[dict[str, Any]], float | None],
+) -> float | None:
+    """The least of the arm's runs less the least of the stock ones."""
+    ours, theirs = _least(map(what, own)), _least(map(what, stock))
+    return None if ours is None or theirs is None else ours - theirs
 
 
 def _calls(own: Sequence[dict[str, Any]]) -> dict[str, float | None]:
@@ -144,10 +168,17 @@ def _interval(ratios: Sequence[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def missed(arm: str, found: dict[str, Any]) -> list[str]:
-    """The bounds that an arm misses, each as a sentence."""
+def missed(arm: str, found: dict[str, Any], *, reported: bool = False) -> list[str]:
+    """The bounds that an arm misses, each as a sentence; of a cost that is only reported, none."""
     checks = {f"{arm}: {found['errors']:.0f} pods failed": found["errors"] == 0}
     checks[f"{arm}: {found['panics']:.0f} panics"] = found["panics"] == 0
+    if not reported:
+        checks |= _held(arm, found)
+    return [text for text, holds in checks.items() if not holds]
+
+
+def _held(arm: str, found: dict[str, Any]) -> dict[str, bool]:
+    checks: dict[str, bool] = {}
     if arm in BROKEN and found["mean_ratio"] is not None:
         said = f"{arm}: mean ratio {found['mean_ratio']:.3f}, needs {RATIO_BROKEN}"
         checks[said] = found["mean_ratio"] >= RATIO_BROKEN
@@ -162,7 +193,7 @@ def missed(arm: str, found: dict[str, Any]) -> list[str]:
         }
     if arm in ("plugin", *BROKEN):
         checks |= cost(arm, found)
-    return [text for text, holds in checks.items() if not holds]
+    return checks
 
 
 def cost(arm: str, found: dict[str, Any], *, room: float | None = None) -> dict[str, bool]:
@@ -170,11 +201,16 @@ def cost(arm: str, found: dict[str, Any], *, room: float | None = None) -> dict[
     them count: what else the machine does adds to a run's time and never takes from it.
     """
     few = "" if room is None else "_best"
-    p50, p99 = found["prescore_p50_ms"], found["prescore_p99_ms" + few]
-    checks = {f"{arm}: PreScore was never measured": p50 is not None and p99 is not None}
-    if p50 is not None and p99 is not None:
-        checks[f"{arm}: PreScore median {p50:.3f} ms, limit {MEDIAN_MS}"] = p50 <= MEDIAN_MS
-        checks[f"{arm}: PreScore p99 {p99:.3f} ms, limit {P99_MS}"] = p99 <= P99_MS
+    times = {
+        "the plugin's own median": (found["own_p50_ms"], MEDIAN_MS),
+        "the plugin's own p99": (found["own_p99_ms" + few], P99_MS),
+        # Also what the scheduler does around another plugin. Its p99 lies in a bucket of 16 ms.
+        "a cycle's median, more than stock": (found["added_cycle_p50_ms" + few], MEDIAN_MS),
+    }
+    checks = {}
+    for what, (took, limit) in times.items():
+        said = "was never measured" if took is None else f"{took:.3f} ms, limit {limit}"
+        checks[f"{arm}: {what} {said}"] = took is not None and took <= limit
     cpu = found["cpu_ratio" + few]
     if cpu is not None:
         limit = CPU * (room or 1)
@@ -186,8 +222,8 @@ def table(summary: dict[str, dict[str, Any]]) -> str:
     """One line per arm, as the README shows them."""
     lines = [
         "| arm | runs | pods/s | × stock | 95 % | CPU ms/pod | × stock | cycle ms | added "
-        "| p50 added | p99 added | PreScore p50 | p99 ms |",
-        "|---|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+        "| p50 added | PreScore p50 | p99 ms | own p50 | p99 ms |",
+        "|---|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for arm, s in summary.items():
         known = arm != "stock" and s["ratio_high"] < UNKNOWN
@@ -196,8 +232,8 @@ def table(summary: dict[str, dict[str, Any]]) -> str:
             f"| {arm} | {s['runs']} | {s['pods_per_second']:.0f} | {_cell(s['ratio'])} | {spread} "
             f"| {s['cpu_ms_per_pod']:.2f} | {_cell(s['cpu_ratio'])} | {_cell(s['cycle_ms'])} "
             f"| {_cell(s['added_cycle_ms'])} | {_cell(s['added_cycle_p50_ms'])} "
-            f"| {_cell(s['added_cycle_p99_ms'])} "
-            f"| {_cell(s['prescore_p50_ms'])} | {_cell(s['prescore_p99_ms'])} |"
+            f"| {_cell(s['prescore_p50_ms'])} | {_cell(s['prescore_p99_ms'])} "
+            f"| {_cell(s['own_p50_ms'])} | {_cell(s['own_p99_ms'])} |"
         )
     return "\n".join(lines)
 

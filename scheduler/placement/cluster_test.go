@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"os"
 	"sync"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	scheduler "k8s.io/kubernetes/pkg/scheduler/metrics"
 )
 
 const fixtures = "../../api/fixtures/placement/"
@@ -44,10 +44,6 @@ func (h *aHandle) List() ([]fwk.NodeInfo, error) {
 		panic("the snapshot is on fire")
 	}
 	return h.nodes, nil
-}
-
-func (h *aHandle) SignPod(_ context.Context, pod *v1.Pod) fwk.PodSignature {
-	return fwk.PodSignature(fmt.Sprint(wishOf(pod)))
 }
 
 func (h *aHandle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
@@ -126,6 +122,7 @@ func withArgs(change func(*Args)) *Args {
 func aPlugin(t testing.TB, args *Args, handle *aHandle, answer []byte) *Placement {
 	t.Helper()
 	registerMetrics()
+	scheduler.Register()
 	p := &Placement{args: args, handle: handle, rows: newRows(args.UncountedNamespaces), rejected: newRejected(handle)}
 	p.refresher = newRefresher(args, p.rejected.retry)
 	p.recorder = newRecorder(args)

@@ -5,10 +5,13 @@ package placement
 import (
 	"math"
 	"slices"
+	"sync/atomic"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
 	fwk "k8s.io/kube-scheduler/framework"
-
-	"pilothouse.dev/scheduler/policy"
+	schedutil "k8s.io/kubernetes/pkg/scheduler/util"
 )
 
 func compared(mode Mode, agreed bool) {
@@ -19,29 +22,54 @@ func compared(mode Mode, agreed bool) {
 	comparisons.WithLabelValues(string(mode), result).Inc()
 }
 
+// room is what the default's resource scores know of a node: milli-CPU and bytes. Counted is with
+// what the scheduler assumes for containers that request nothing.
+type room struct {
+	allocatable, requested, counted [2]int64
+}
+
+func roomOf(info fwk.NodeInfo) room {
+	pair := func(r fwk.Resource) [2]int64 { return [2]int64{r.GetMilliCPU(), r.GetMemory()} }
+	return room{pair(info.GetAllocatable()), pair(info.GetRequested()), pair(info.GetNonZeroRequested())}
+}
+
+// rooms are those of all nodes, by row. Comparisons read them while the scheduling cycles go on,
+// so cycles change them only when nobody reads and take a copy of their own otherwise.
+type rooms struct {
+	of      []room
+	readers atomic.Int32
+}
+
+func (r *rooms) writable() *rooms {
+	if r.readers.Load() == 0 {
+		return r
+	}
+	return &rooms{of: slices.Clone(r.of)}
+}
+
 // compareWithDefault works out, beside the scheduling cycles, whether the chosen node is among
-// those the default's resource scores (least allocated and balanced) would have chosen.
-func (p *Placement) compareWithDefault(w wish, chosen int) {
-	nodes, candidate := slices.Clone(p.rows.nodes), slices.Clone(p.rows.candidate)
+// those the default's resource scores (least allocated and balanced) would have chosen. In the
+// cycle it copies one flag per node, no more.
+func (p *Placement) compareWithDefault(pod *v1.Pod, chosen int) {
+	seen, candidate := p.rows.rooms, slices.Clone(p.rows.candidate)
+	seen.readers.Add(1)
 	go func() {
 		defer recovered("compare")
-		compared(Enforce, slices.Contains(defaultChoice(nodes, candidate, w.Pod), chosen))
+		defer seen.readers.Add(-1)
+		compared(Enforce, slices.Contains(defaultChoice(seen.of, candidate, pod), chosen))
 	}()
 }
 
-// defaultChoice is the set of equally good nodes by the default's resource scores.
-func defaultChoice(nodes []policy.Node, candidate []bool, pod policy.Pod) []int {
+// defaultChoice is the set of equally good candidates by the default's resource scores.
+func defaultChoice(of []room, candidate []bool, pod *v1.Pod) []int {
+	requests, counted := requestsOf(pod, nil), requestsOf(pod, assumed)
 	var best []int
-	top := math.Inf(-1)
-	for row, node := range nodes {
+	top := int64(-1)
+	for row := range of {
 		if !candidate[row] {
 			continue
 		}
-		cpu := share(node.CPURequested+pod.CPURequest, node.CPUAllocatable)
-		memory := share(node.MemoryRequested+pod.MemoryRequest, node.MemoryAllocatable)
-		free := math.Floor((1-cpu)*100+(1-memory)*100) / 2
-		balance := math.Floor((1 - math.Abs(cpu-memory)/2) * 100)
-		switch score := math.Floor(free) + balance; {
+		switch score := of[row].free(counted) + of[row].balance(requests); {
 		case score > top:
 			best, top = append(best[:0], row), score
 		case score == top:
@@ -49,6 +77,49 @@ func defaultChoice(nodes []policy.Node, candidate []bool, pod policy.Pod) []int 
 		}
 	}
 	return best
+}
+
+// assumed is what the scheduler counts for a container that requests nothing.
+var assumed = v1.ResourceList{
+	v1.ResourceCPU:    *resource.NewMilliQuantity(schedutil.DefaultMilliCPURequest, resource.DecimalSI),
+	v1.ResourceMemory: *resource.NewQuantity(schedutil.DefaultMemoryRequest, resource.DecimalSI),
+}
+
+func requestsOf(pod *v1.Pod, assumed v1.ResourceList) [2]int64 {
+	options := resourcehelper.PodResourcesOptions{NonMissingContainerRequests: assumed}
+	requests := resourcehelper.PodRequests(pod, options)
+	return [2]int64{requests.Cpu().MilliValue(), requests.Memory().Value()}
+}
+
+// free is NodeResourcesFit's score by least allocated.
+func (r *room) free(pod [2]int64) int64 {
+	sum, kinds := int64(0), int64(0)
+	for i, whole := range r.allocatable {
+		if whole == 0 {
+			continue
+		}
+		kinds++
+		sum += max(whole-r.counted[i]-pod[i], 0) * fwk.MaxNodeScore / whole
+	}
+	return sum / max(kinds, 1)
+}
+
+// balance is NodeResourcesBalancedAllocation's score: how much better CPU and memory are balanced
+// with the pod than without. The plugin leaves out pods that request nothing, for which this is the
+// same everywhere.
+func (r *room) balance(pod [2]int64) int64 {
+	with := [2]int64{r.requested[0] + pod[0], r.requested[1] + pod[1]}
+	half := fwk.MaxNodeScore / 2
+	return half + (half+r.evenness(with)-r.evenness(r.requested))/2
+}
+
+func (r *room) evenness(requested [2]int64) int64 {
+	if r.allocatable[0] == 0 || r.allocatable[1] == 0 {
+		return fwk.MaxNodeScore
+	}
+	cpu := min(float64(requested[0])/float64(r.allocatable[0]), 1)
+	memory := min(float64(requested[1])/float64(r.allocatable[1]), 1)
+	return int64((1 - math.Abs((cpu-memory)/2)) * float64(fwk.MaxNodeScore))
 }
 
 func share(part, whole float64) float64 {

@@ -33,6 +33,7 @@ func (p *Placement) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.P
 			status = fwk.NewStatus(fwk.Skip)
 		}
 	}()
+	p.hints = p.hintsUsed() // every cycle begins here
 	if !p.args.EnforceHardLimit || p.args.Mode != Enforce {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}

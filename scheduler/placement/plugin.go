@@ -13,7 +13,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -48,8 +47,8 @@ type Placement struct {
 	rejected  *rejected
 	rows      *rows // only touched within scheduling cycles, which come one after the other
 	serial    uint64
-	scoring   *cycle                 // the one in hand: set by PreScore, for the Scores that follow
-	latest    atomic.Pointer[v1.Pod] // the pod that was scored last
+	scoring   *cycle  // the one in hand: set by PreScore, for the Scores that follow
+	hints     float64 // that the scheduler had used when this cycle began
 }
 
 var (
@@ -166,7 +165,6 @@ func (p *Placement) preScore(c *cycle, pod *v1.Pod, nodes []fwk.NodeInfo, now ti
 	if !p.rows.choice.Usable {
 		return p.skip(c, "scores that are no numbers")
 	}
-	p.latest.Store(pod)
 	if p.args.Mode == Shadow {
 		return p.skip(c, "shadow")
 	}
@@ -256,7 +254,11 @@ func (p *Placement) SignPod(_ context.Context, pod *v1.Pod) (fragments []fwk.Sig
 func (p *Placement) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	defer recovered("reserve")
 	c := readCycle(state)
-	if c == nil || c.table == nil || c.serial != p.serial || p.rows.q == nil {
+	if c == nil {
+		state.Write(stateKey, &cycle{pod: pod, path: p.unscoredPath(pod, nodeName)})
+		return nil
+	}
+	if c.table == nil || c.serial != p.serial || p.rows.q == nil {
 		return nil
 	}
 	row, has := p.rows.byName[nodeName]
@@ -269,7 +271,7 @@ func (p *Placement) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod
 	}
 	c.record = p.describe(c, row)
 	if p.args.Mode == Enforce && rand.Float64() < p.args.CompareShare {
-		p.compareWithDefault(c.wish, row)
+		p.compareWithDefault(pod, row)
 	}
 	return nil
 }
@@ -278,7 +280,7 @@ func (p *Placement) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod
 func (p *Placement) Unreserve(context.Context, fwk.CycleState, *v1.Pod, string) {}
 
 // PostBind hands the record over. It runs outside the scheduling cycle.
-func (p *Placement) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) {
+func (p *Placement) PostBind(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) {
 	defer recovered("postbind")
 	if p.args.Mode == Off || p.args.JournalAddress == "" {
 		return
@@ -291,24 +293,9 @@ func (p *Placement) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.
 		record.Path, record.Why = c.path, c.why
 		record.PreScoreMicroseconds = c.took.Microseconds()
 	} else {
-		record.Path = p.unscoredPath(ctx, pod, nodeName)
+		record.Path, record.Why = pathSkipped, "not seen when it was reserved"
 	}
 	record.Pod, record.Namespace, record.UID, record.Node = pod.Name, pod.Namespace, string(pod.UID), nodeName
 	record.Mode, record.Profile, record.At = p.args.Mode, p.handle.ProfileName(), time.Now().UTC()
 	p.recorder.enqueue(record)
-}
-
-// unscoredPath says why nobody asked for scores. The scheduler does not tell a hint from a single
-// feasible node; a pod that is signed like the one scored last was most likely hinted.
-func (p *Placement) unscoredPath(ctx context.Context, pod *v1.Pod, nodeName string) string {
-	if pod.Status.NominatedNodeName == nodeName {
-		return pathNominated
-	}
-	if last := p.latest.Load(); last != nil {
-		signature := p.handle.SignPod(ctx, pod)
-		if signature != nil && string(signature) == string(p.handle.SignPod(ctx, last)) {
-			return pathHint
-		}
-	}
-	return pathSingle
 }

@@ -321,55 +321,6 @@ func TestPostBind_RecordsThePathAndTheNumbers(t *testing.T) {
 	}
 }
 
-func TestPostBind_TellsUnscoredPathsApart(t *testing.T) {
-	handle := threeNodes()
-	p := aPlugin(t, withArgs(func(a *Args) { a.JournalAddress = "http://127.0.0.1:1" }), handle, aTable(t, nil))
-	path := func(pod *v1.Pod) string {
-		p.PostBind(context.Background(), newState(), pod, "near")
-		return (<-p.recorder.queue).Path
-	}
-	if found := path(aPod("a", "100m", "64Mi")); found != pathSingle {
-		t.Fatalf("nothing was scored before: %q", found)
-	}
-	scores(t, p, aPod("b", "100m", "64Mi"), handle.nodes)
-	if found := path(aPod("c", "100m", "64Mi")); found != pathHint {
-		t.Fatalf("like the one scored last: %q", found)
-	}
-	if found := path(aPod("d", "1", "64Mi")); found != pathSingle {
-		t.Fatalf("unlike the one scored last: %q", found)
-	}
-	nominated := aPod("e", "1", "64Mi")
-	nominated.Status.NominatedNodeName = "near"
-	if found := path(nominated); found != pathNominated {
-		t.Fatalf("nominated: %q", found)
-	}
-}
-
-func TestReserve_ShadowCountsHowOftenItWouldHaveChosenOtherwise(t *testing.T) {
-	handle := threeNodes()
-	shadow := aPlugin(t, withArgs(func(a *Args) { a.Mode = Shadow }), handle, aTable(t, nil))
-	enforcing, _, _ := scores(t, aPlugin(t, withArgs(nil), handle, aTable(t, nil)), aPod("p", "100m", "64Mi"), handle.nodes)
-	for name, score := range enforcing {
-		result := map[bool]string{true: "agreed", false: "disagreed"}[score == 100]
-		before, _ := testutil.GetCounterMetricValue(comparisons.WithLabelValues("shadow", result))
-		_, state, _ := scores(t, shadow, aPod("p", "100m", "64Mi"), handle.nodes)
-		shadow.Reserve(context.Background(), state, aPod("p", "100m", "64Mi"), name)
-		after, _ := testutil.GetCounterMetricValue(comparisons.WithLabelValues("shadow", result))
-		if after != before+1 {
-			t.Fatalf("%s with score %d: %s went from %g to %g", name, score, result, before, after)
-		}
-	}
-}
-
-func TestDefaultChoice_IsASetOnTies(t *testing.T) {
-	handle := &aHandle{nodes: []fwk.NodeInfo{aNode("a", "4", "8Gi"), aNode("b", "4", "8Gi"), aNode("c", "4", "8Gi", aPod("x", "1", "2Gi"))}}
-	p := aPlugin(t, withArgs(nil), handle, aTable(t, nil))
-	scores(t, p, aPod("p", "100m", "64Mi"), handle.nodes)
-	if found := defaultChoice(p.rows.nodes, p.rows.candidate, p.rows.wish.Pod); fmt.Sprint(found) != "[0 1]" {
-		t.Fatalf("found %v", found)
-	}
-}
-
 func TestReadArgs_DefaultsAndRefuses(t *testing.T) {
 	read := func(text string) (*Args, error) { return ReadArgs(&runtime.Unknown{Raw: []byte(text)}) }
 	args, err := read(`{"mode": "enforce", "refresh": "250ms"}`)

@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"pilothouse.dev/scheduler/policy"
 )
@@ -16,12 +17,13 @@ var errUnknownCandidate = errors.New("a candidate is not in the snapshot")
 // read again only when its generation changed. One row per node, in the snapshot's order.
 type rows struct {
 	uncounted map[string]bool
-	infos     []fwk.NodeInfo
+	infos     []*framework.NodeInfo
 	versions  []int64
 	names     []string
 	index     index
 	byName    map[string]int
 	nodes     []policy.Node
+	rooms     *rooms // what the default's resource scores look at
 	candidate []bool // may be chosen: passed the filters and need not be avoided
 	before    []bool // the same for the pod before
 	stale     []bool // has to be encoded again
@@ -84,34 +86,36 @@ func (r *rows) score(list, candidates []fwk.NodeInfo, t *table, w wish) error {
 func (r *rows) follow(list []fwk.NodeInfo) bool {
 	whole := len(list) != len(r.infos)
 	for row := 0; !whole && row < len(list); row++ {
-		whole = list[row] != r.infos[row]
+		whole = concrete(list[row]) != r.infos[row]
 	}
 	if whole {
 		r.rebuild(list)
 		return true
 	}
-	changed := false
-	for row, info := range list {
-		if version := info.GetGeneration(); version != r.versions[row] {
-			r.versions[row] = version
-			r.read(row, info)
-			changed = true
+	resized := false
+	for row, node := range r.infos {
+		if node.Generation != r.versions[row] {
+			r.versions[row] = node.Generation
+			r.rooms = r.rooms.writable()
+			resized = r.read(row, node) || resized
 		}
 	}
-	return changed && r.measure()
+	return resized && r.measure()
 }
 
 func (r *rows) rebuild(list []fwk.NodeInfo) {
-	r.infos = append(r.infos[:0], list...)
+	r.infos = make([]*framework.NodeInfo, len(list))
 	r.versions = make([]int64, len(list))
 	r.names = make([]string, len(list))
 	r.nodes = make([]policy.Node, len(list))
+	r.rooms = &rooms{of: make([]room, len(list))}
 	r.candidate = make([]bool, len(list))
 	r.before = make([]bool, len(list))
 	r.stale = make([]bool, len(list))
 	r.index = newIndex(list)
 	r.byName = make(map[string]int, len(list))
 	for row, info := range list {
+		r.infos[row] = concrete(info)
 		r.versions[row] = info.GetGeneration()
 		r.names[row] = info.Node().Name
 		r.byName[r.names[row]] = row
@@ -120,16 +124,19 @@ func (r *rows) rebuild(list []fwk.NodeInfo) {
 	r.measure()
 }
 
-// read takes the columns that come from the scheduler itself.
-func (r *rows) read(row int, info fwk.NodeInfo) {
+// read takes the columns that come from the scheduler itself; true when the node has another size.
+func (r *rows) read(row int, info fwk.NodeInfo) bool {
 	requested, allocatable := info.GetRequested(), info.GetAllocatable()
 	node := &r.nodes[row]
+	cpu, memory := node.CPUAllocatable, node.MemoryAllocatable
 	pods := info.GetPods()
 	node.Pods, node.PodCapacity = float64(len(pods)), float64(allocatable.GetAllowedPodNumber())
 	node.CPURequested, node.CPUAllocatable = float64(requested.GetMilliCPU()), float64(allocatable.GetMilliCPU())
 	node.MemoryRequested, node.MemoryAllocatable = float64(requested.GetMemory()), float64(allocatable.GetMemory())
 	node.Active = r.isActive(pods)
+	r.rooms.of[row] = roomOf(info)
 	r.stale[row] = true
+	return node.CPUAllocatable != cpu || node.MemoryAllocatable != memory
 }
 
 // isActive: pods of DaemonSets and of the system run everywhere and say nothing.
@@ -177,13 +184,18 @@ func (r *rows) takeTable(t *table, user string) {
 
 func (r *rows) takeCandidates(candidates []fwk.NodeInfo, t *table) error {
 	r.candidate, r.before = r.before, r.candidate
-	clear(r.candidate)
-	for _, info := range candidates {
-		row, has := r.index.find(info)
-		if !has {
-			return errUnknownCandidate
+	all := len(candidates) == len(r.nodes) // of one snapshot, and none of them twice
+	for row := range r.candidate {
+		r.candidate[row] = all
+	}
+	if !all {
+		for _, info := range candidates {
+			row, has := r.index.find(info)
+			if !has {
+				return errUnknownCandidate
+			}
+			r.candidate[row] = true
 		}
-		r.candidate[row] = true
 	}
 	r.candidates = len(candidates)
 	r.avoid(t)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import copy
 import json
 import time
@@ -176,3 +177,18 @@ def test_what_is_kept_says_when_each_part_was_measured(kept: dict[str, Any]) -> 
     assert all("date" in part for part in [*parts, kept["openb"], kept["gap to the optimum"]])
     for policy in kept["policies"].values():
         assert {row["seed"] for row in policy["5 seeds"]["lines"]} == {1, 2, 3, 4, 5}
+
+
+def test_openb_is_left_out_without_its_data_unless_it_was_asked_for() -> None:
+    parser = argparse.ArgumentParser()
+
+    def asked(parts: str | None, data: Path | None) -> tuple[str, ...]:
+        return run.asked(argparse.Namespace(parts=parts, data=data), parser)
+
+    assert asked(None, None) == run.PARTS[:-1]
+    assert asked(None, Path()) == run.PARTS
+    assert asked("openb", Path()) == ("openb",)
+    for parts in ("openb", "lines,openb", "line"):
+        with pytest.raises(SystemExit) as ended:
+            asked(parts, None)
+        assert ended.value.code == 2  # could not run

@@ -133,7 +133,7 @@ def test_shipped_budgets_and_windows_are_the_documented_ones(helm: str, tmp_path
 def test_manifests_are_the_rendered_chart(helm: str) -> None:
     wanted = manifests(helm)
     placement = {p.name for p in (CHART / "templates" / "placement").iterdir()}
-    assert placement == {"scorer.yaml", "probe.yaml"}
+    assert placement == {"scorer.yaml", "probe.yaml", "scheduler.yaml"}
     assert {p.name for p in wanted} == {ROLES.name, REST.name, *TEMPLATES, *placement} - {HOOKS}
     stale = [p.name for p, text in wanted.items() if p.read_text() != text]
     assert stale == [], "run make manifests"

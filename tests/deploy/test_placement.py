@@ -9,31 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from typer.main import get_command
 
 from deploy.render import render
 from pilothouse.cli import app
 from pilothouse.cli.probe import _users
 from pilothouse.scorer.serve import Wish
+from tests.deploy.chart import ON, Document, find, named, rendered
 
-ON = "placement.enabled=true"
 USER = "placement.user=shop.example:443"
-Document = dict[str, Any]
-
-
-def rendered(helm: str, *values: str) -> list[Document]:
-    return [d for d in yaml.safe_load_all(render(helm, *values)) if d]
-
-
-def find(found: list[Document], kind: str, name: str) -> Document | None:
-    return next((d for d in found if (d["kind"], d["metadata"]["name"]) == (kind, name)), None)
-
-
-def named(found: list[Document], kind: str, name: str) -> Document:
-    one = find(found, kind, name)
-    assert one is not None, f"there is no {kind} {name}"
-    return one
 
 
 def scorer(helm: str, *values: str) -> Document:

@@ -3,35 +3,49 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, settings
-from schemathesis.checks import not_a_server_error
+from hypothesis import given
+from schemathesis.core.failures import FailureGroup
 
 from pilothouse.scorer.app import create_app
+from pilothouse.scorer.board import Board, Suggestion
+from pilothouse.server.failures import Refused
+from tests.fuzzing import FUZZED, answered
 from tests.scorer.test_scorer import AUTHORIZED, Scorer
 
-FORBIDDEN = range(500, 600)
 SCORER = Scorer(Path(), loopback=False)  # the fence would refuse the name of the test client
 schema = schemathesis.openapi.from_asgi("/v1/openapi.json", SCORER.app)
 
 
 @schema.parametrize()
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@FUZZED
 def test_no_endpoint_fails_on_bad_input(case: schemathesis.Case) -> None:
-    headers = AUTHORIZED if case.method in ("PUT", "POST") else {}
-    response = case.call(headers=headers)
-    case.validate_response(response, checks=[not_a_server_error])
+    answered(case, headers=AUTHORIZED if case.method in ("PUT", "POST") else {})
 
 
-def test_the_check_would_notice_a_failing_endpoint() -> None:
-    broken = Scorer(Path())
-    broken.view.machines = lambda: [None]  # type: ignore[method-assign, list-item]
-    broken.app = create_app(broken.parts)
+class Stumbling(Board):
+    """Fails on pods that have a UID."""
 
-    assert broken.call("GET", "/v1/nodes").status_code in FORBIDDEN
+    def suggestion(self, uid: str) -> Suggestion | None:
+        raise Refused(500, f"Stumbled over {uid!r}.", "This is what the check has to find.")
+
+
+def test_the_check_finds_an_endpoint_that_fails_on_some_input() -> None:
+    board = Stumbling(view=SCORER.view, policy=SCORER.board.policy)
+    broken = create_app(replace(SCORER.parts, board=board))
+    whole = schemathesis.openapi.from_asgi("/v1/openapi.json", broken)
+
+    @FUZZED
+    @given(case=whole["/v1/suggestions"]["POST"].as_strategy())
+    def fuzz(case: schemathesis.Case) -> None:
+        answered(case, headers=AUTHORIZED)
+
+    with pytest.raises(FailureGroup, match="Server error"):
+        fuzz()
 
 
 @pytest.mark.parametrize("path", ["/v1/suggestions", "/extender/filter", "/extender/prioritize"])

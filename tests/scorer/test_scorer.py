@@ -7,6 +7,8 @@ import base64
 import itertools
 import json
 import re
+import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,13 @@ import pytest
 from pilothouse import policy
 from pilothouse.policy import FEATURES
 from pilothouse.policy.machines import Machine
-from pilothouse.policy.network import pool
+from pilothouse.policy.network import Floats, Network, pool
+from pilothouse.policy.reasons import KNOBS, Flip
 from pilothouse.scorer.app import Parts, create_app
 from pilothouse.scorer.board import LATENCY_SECONDS, Board, Latency, PolicySource
 from pilothouse.scorer.placements import Placements
-from pilothouse.scorer.watch import Chores
-from pilothouse.testing.placement import FOLDER, random_policy
+from pilothouse.scorer.suggest import STATES, WORDS, flip_sentence
+from pilothouse.testing.placement import FOLDER
 
 TOKEN = "a-token-for-the-tests"
 AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
@@ -124,11 +127,19 @@ def test_suggestions_are_the_policys_scores_with_the_features_used(scorer: Score
     assert set(rows["near"]["contributions"]) == {"load", "energy", "latency"}
 
 
+AFTER = {"cpu_requested_share": "cpu_after_share", "memory_requested_share": "memory_after_share"}
+LATENCY = ("latency_ms", "latency_known", "latency_over_soft", "latency_over_hard")
+SPAN = {"latency_ms": 100.0}
+SHARES = ("cpu_requested_share", "memory_requested_share", "pods_share", "idle_power_share")
+
+
 def with_other(features: dict[str, float], name: str, value: float) -> dict[str, float]:
-    """A node's features by hand, with another latency or CPU share and what follows from it."""
+    """A node's features by hand, with another value of one and what follows from it."""
     made = features | {name: value}
-    if name == "cpu_requested_share":
-        made["cpu_after_share"] += value - features[name]
+    if name in AFTER:
+        made[AFTER[name]] += value - features[name]
+    if name == "latency_known":
+        made |= dict.fromkeys(LATENCY, 0.0)
     for limit in ("soft", "hard"):
         if name == "latency_ms" and features[f"has_{limit}"]:
             allowed = features[f"{limit}_limit_ms"]
@@ -136,32 +147,92 @@ def with_other(features: dict[str, float], name: str, value: float) -> dict[str,
     return made
 
 
-def test_what_would_have_flipped_a_choice_really_flips_it(scorer: Scorer) -> None:
+def others_of(features: dict[str, float]) -> dict[str, list[float]]:
+    """Values that each feature which can be turned by itself could have had."""
+    found = {name: [step / 20 for step in range(21)] for name in SHARES}
+    if features["latency_known"]:
+        found |= {"latency_ms": [5.0 * step for step in range(21)], "latency_known": [0.0]}
+    return found | {"active": [0.0, 1.0]}
+
+
+def judged(network: Network, pooled: Floats, features: dict[str, float]) -> float:
+    row = np.float32([list(features.values())])
+    return float(network.judge(network.encode(row), pooled)[0])
+
+
+def test_what_would_have_flipped_a_choice_really_flips_it_and_nothing_is_left_out(
+    scorer: Scorer,
+) -> None:
     network = policy.read(FOLDER / "fixture").network
-    checked = {"latency_ms": 0, "cpu_requested_share": 0}
+    checked: Counter[str] = Counter()
     for cpu, soft in itertools.product((0, 100, 1000, 2500), (None, 10, 20, 60, 100)):
         said = scorer.suggest(cpu_millicores=cpu, memory_mib=64, soft_limit_ms=soft)
         rows = [np.float32(list(row["features"].values())) for row in said["nodes"]]
         encoded = network.encode(np.stack(rows))
         pooled = pool(encoded, np.ones(len(rows), np.bool_))
         q = network.judge(encoded, pooled)
+        feasible = [row["feasible"] for row in said["nodes"]]
         for place, row in enumerate(said["nodes"]):
-            if row["flip"] is None:
+            assert row["flip"] == (row["flips"][0] if row["flips"] else None)
+            assert bool(row["no_flip"]) == (not row["flips"])
+            if not row["feasible"]:
+                assert "no candidate" in row["no_flip"]
                 continue
-            name, then = row["flip"]["feature"], row["flip"]["then"]
-            assert row["node"] in row["flip"]["sentence"]
-            rival = max(
-                value
-                for at, (value, other) in enumerate(zip(q, said["nodes"], strict=True))
-                if other["feasible"] and at != place
-            )
-            other = np.float32([list(with_other(row["features"], name, then).values())])
-            after = float(network.judge(network.encode(other), pooled)[0])
+            rival = max(v for at, v in enumerate(q) if feasible[at] and at != place)
             assert (q[place] > rival) == (row["node"] == said["chosen"])
-            assert (after > rival) != (q[place] > rival), row["flip"]
-            checked[name] += 1
+            wins = row["node"] == said["chosen"]
+            named = {one["feature"]: one for one in row["flips"]}
+            for name, one in named.items():
+                after = judged(network, pooled, with_other(row["features"], name, one["then"]))
+                assert (after > rival) != wins, one
+                assert one["now"] == pytest.approx(row["features"][name], abs=1e-6)
+                assert row["node"] in one["sentence"]
+            for name, values in others_of(row["features"]).items():
+                tried = [with_other(row["features"], name, value) for value in values]
+                after_all = [judged(network, pooled, one) > rival for one in tried]
+                assert name in named or set(after_all) == {wins}, name
+            far = [abs(one["then"] - one["now"]) / SPAN.get(name, 1) for name, one in named.items()]
+            assert np.diff(far).min(initial=0) > -1e-5, "the nearest comes first"
+            checked.update(list(named))
     assert checked["latency_ms"] >= 25, "few cases say anything, so few were checked"
-    assert checked["cpu_requested_share"] >= 3
+    assert len(checked) >= 6, checked
+
+
+def test_every_node_of_a_large_cluster_is_told_what_would_have_flipped_it(scorer: Scorer) -> None:
+    scorer.view.rows = [
+        a_machine(f"n{i}", cpu_requested=i % 40 * 100, pods=i % 97) for i in range(1000)
+    ]
+    began = time.process_time()
+    said = scorer.suggest(cpu_millicores=100, memory_mib=64)
+    took = time.process_time() - began
+
+    assert len(said["nodes"]) == 1000
+    assert all(bool(row["flips"]) != bool(row["no_flip"]) for row in said["nodes"])
+    assert sum(bool(row["flips"]) for row in said["nodes"]) > 500
+    assert took < 3, f"{took:.1f} s of CPU"
+
+
+def test_a_node_without_a_rival_says_so(scorer: Scorer) -> None:
+    scorer.view.rows = [a_machine("alone")]
+
+    assert "only candidate" in scorer.suggest(cpu_millicores=100)["nodes"][0]["no_flip"]
+
+
+@pytest.mark.parametrize(
+    ("flip", "sentence"),
+    [
+        (Flip(feature="latency_ms", now=12, then=30), "at a latency of 30 ms on a (now 12 ms) b"),
+        (Flip(feature="pods_share", now=0.1, then=0.5), "at a share of pods of 0.5 on a (now 0.1)"),
+        (Flip(feature="active", now=0, then=1), "with a active (now idle) b"),
+        (Flip(feature="latency_known", now=1, then=0), "with a of unknown latency (now of known"),
+    ],
+)
+def test_a_flip_reads_as_a_sentence(flip: Flip, sentence: str) -> None:
+    assert flip_sentence(flip, "a", "b would have been chosen").startswith(sentence)
+
+
+def test_every_feature_that_can_be_turned_has_its_words() -> None:
+    assert {knob.feature for knob in KNOBS} == set(WORDS) | set(STATES)
 
 
 def test_candidates_may_be_named_or_brought_along(scorer: Scorer) -> None:
@@ -302,39 +373,6 @@ def test_the_extender_filters_only_where_hard_limits_are_enforced(tmp_path: Path
     assert "80.0 ms" in said["failedNodes"]["far"]
     items = strict.call("POST", "/extender/filter", json=whole).json()["nodes"]["items"]
     assert [item["metadata"]["name"] for item in items] == ["near"]
-
-
-def test_a_bad_policy_file_is_refused_with_the_reason_and_the_previous_stays(
-    tmp_path: Path,
-) -> None:
-    random_policy(tmp_path, seed=1, name="mine")
-    scorer = Scorer(tmp_path)
-    source = PolicySource(str(tmp_path / "mine"))
-    chores = Chores(
-        scorer.parts, scorer.app.state.metrics, source=source, watching=None, probe_port=0
-    )
-    chores.reload()
-    first = scorer.call("GET", "/v1/policy").json()
-    assert first["version"].startswith("mine-")
-    weights = tmp_path / "mine.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-8])
-    chores.reload()
-    said = scorer.call("GET", "/v1/policy").json()
-
-    assert said["version"] == first["version"]
-    assert "is refused" in said["last_reload"]
-    random_policy(tmp_path, seed=2, name="mine")
-    chores.reload()
-    assert scorer.call("GET", "/v1/policy").json()["version"] not in (None, first["version"])
-    metrics = scorer.call("GET", "/metrics").text
-    assert 'pilothouse_scorer_reloads_total{result="refused"} 1.0' in metrics
-
-
-def test_an_unchanged_policy_file_is_not_read_again(tmp_path: Path) -> None:
-    random_policy(tmp_path, name="mine")
-    source = PolicySource(str(tmp_path / "mine"))
-
-    assert [source.changed(), source.changed()] == [True, False]
 
 
 def test_records_are_kept_with_what_would_have_flipped_them(scorer: Scorer) -> None:

@@ -131,7 +131,7 @@ def placement(
     print_table(comparing.table(comparison))
     for arm, words in comparison.profiles.items():
         typer.echo(f"{arm}: {words}.")
-    for note in comparison.notes:
+    for note in (comparing.said_of_following(comparison), *comparison.notes):
         typer.echo(note)
     over = f"means over {seeds} seeds with 95 % intervals" if seeds > 1 else "one seed"
     typer.echo(

@@ -145,7 +145,7 @@ def compare_live(
             "--nodes-move takes a node away and brings another, and only the lab's workers are "
             f"ours to do that to, but {place.kubeconfig} is not the lab's kubeconfig."
         )
-    known = (*comparing_live.BY_HAND, *schedulers.ARMS)
+    known = tuple(dict.fromkeys((*comparing_live.BY_HAND, *schedulers.ARMS)))
     for name in arms:  # a bad name fails before anything is placed
         if lab is not None and name not in known:
             raise UnknownName.among("arm", name, known)
@@ -177,11 +177,11 @@ class LabStage:
         self._asks_scorer = False
 
     def enter(self, name: str) -> LiveArm:
-        """Make this arm the lab's scheduler, or let its rule bind by hand."""
+        """Make this arm the lab's scheduler, or let a rule without a profile bind by hand."""
         from pilothouse.lab import arms as schedulers
-        from pilothouse.learn.placement.comparing_live import BY_HAND, LiveArm, by_hand
+        from pilothouse.learn.placement.comparing_live import LiveArm, by_hand
 
-        if name in BY_HAND:
+        if name not in schedulers.ARMS:
             self._asks_scorer = False
             return by_hand(name)
         arm = schedulers.use(self._lab, name)

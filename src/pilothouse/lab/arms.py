@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which scheduler places pods in the lab, changed while the lab is up.
 
-An *arm* of a comparison is a scheduler with a profile: the stock one as it is, the stock one that
-prefers full nodes, or ours with a shipped profile and a policy. Changing it ends the scheduler
+An *arm* of a comparison is a scheduler with a profile: the stock one as it is, the stock one with
+another way to score, or ours with a shipped profile and a policy. Changing it ends the scheduler
 (and the scorer) and starts it again; workers, pods and latencies stay.
+
+There is no random one: without scorers, or among equal scores, Kubernetes 1.36 takes the node that
+its filters happened to finish first, which is no draw.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import yaml
 
@@ -35,15 +39,40 @@ class Arm:
 
     profile: str  # one of deploy/scheduler, or a stock one
     policy: str = ""  # what the scorer serves; empty: the stock scheduler asks nobody
+    changes: dict[str, Any] = field(default_factory=dict)  # to the stock scheduler's profile
 
     @property
     def words(self) -> str:
         return f"profile {self.profile}" + (f", policy {self.policy}" if self.policy else "")
 
 
+def _fit(strategy: str, **more: Any) -> dict[str, Any]:
+    """NodeResourcesFit scoring by this strategy, CPU and memory alike."""
+    resources = [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]
+    arguments = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "NodeResourcesFitArgs",
+        "scoringStrategy": {"type": strategy, "resources": resources, **more},
+    }
+    return {"pluginConfig": [{"name": "NodeResourcesFit", "args": arguments}]}
+
+
+# The fuller with the pod, the better, and nothing else scores. Among nodes of one size, which the
+# lab's workers are, that is least room left: the simulated best fit.
+_FULLER = {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]}
+_ALONE = {
+    "plugins": {"score": {"disabled": [{"name": "*"}], "enabled": [{"name": "NodeResourcesFit"}]}}
+}
+
 ARMS = {
     "default": Arm(profile=STOCK),
-    "most-allocated": Arm(profile="stock, NodeResourcesFit MostAllocated"),
+    "most-allocated": Arm(
+        profile="stock, NodeResourcesFit MostAllocated", changes=_fit("MostAllocated")
+    ),
+    "best-fit": Arm(
+        profile="stock, nothing but NodeResourcesFit RequestedToCapacityRatio",
+        changes=_ALONE | _fit("RequestedToCapacityRatio", requestedToCapacityRatio=_FULLER),
+    ),
     "ee": Arm(profile="ee", policy="ee"),
     "lb": Arm(profile="lb", policy="lb"),
     "el-rl": Arm(profile="el-rl", policy="el-rl"),
@@ -109,14 +138,14 @@ def _scheduler(site: Site, arm: Arm) -> Component:
     if arm.policy:
         return placement.scheduler(site, arm.profile)
     stock = controlplane.scheduler(site)
-    if arm.profile == STOCK:
+    if not arm.changes:
         return stock
     return Component(
         name=stock.name,
         command=(
             site.binaries["kube-scheduler"],
             *flags(
-                config=_prefers_full_nodes(site),
+                config=_changed(site, arm),
                 authentication_kubeconfig=site.kubeconfig("kube-scheduler"),
                 authorization_kubeconfig=site.kubeconfig("kube-scheduler"),
                 bind_address="127.0.0.1",
@@ -128,27 +157,16 @@ def _scheduler(site: Site, arm: Arm) -> Component:
     )
 
 
-def _prefers_full_nodes(site: Site) -> str:
-    """The stock scheduler's own packing: MostAllocated instead of LeastAllocated."""
-    resources = [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]
-    arguments = {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "NodeResourcesFitArgs",
-        "scoringStrategy": {"type": "MostAllocated", "resources": resources},
-    }
+def _changed(site: Site, arm: Arm) -> str:
+    """The stock scheduler's configuration with this arm's changes, as a file."""
     document = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {"kubeconfig": site.kubeconfig("kube-scheduler")},
         "leaderElection": {"leaderElect": False},
-        "profiles": [
-            {
-                "schedulerName": "default-scheduler",
-                "pluginConfig": [{"name": "NodeResourcesFit", "args": arguments}],
-            }
-        ],
+        "profiles": [{"schedulerName": "default-scheduler", **arm.changes}],
     }
-    path = site.layout.folder("scheduler") / "most-allocated.yaml"
+    path = site.layout.folder("scheduler") / "stock.yaml"
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     return str(path)
 

@@ -4,11 +4,13 @@
 Both are answers of the very network that decided, given other inputs, with the rest of the cluster
 (the pool) held as it was. A contribution is what a node's Q value gains or loses because its
 features of one objective differ from the average candidate's. A flip is the nearest value of one
-feature at which the choice would have been another.
+feature, with what follows from it, at which the choice would have been another. Features that only
+follow from others (a share after the pod, how far over a limit) and the pod's own are not varied.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,13 +34,37 @@ _AT = {name: place for place, name in enumerate(FEATURES)}
 _STEPS = 41
 _LATENCIES_MS = np.concatenate([np.linspace(0, 100, _STEPS), [150, 200, 300, 500, 1000]])
 _SHARES = np.linspace(0, 1, _STEPS)
+_AFTER = {"cpu_requested_share": "cpu_after_share", "memory_requested_share": "memory_after_share"}
+_AT_ONCE = 256  # nodes whose variants are in memory together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Knob:
+    """A feature of a node that may be turned by itself, and the values it is tried at."""
+
+    feature: str
+    values: NDArray[np.float64]
+    span: float = 1.0  # of its range, so that distances can be compared
+
+
+LATENCY = Knob(feature="latency_ms", values=_LATENCIES_MS, span=100.0)
+CPU = Knob(feature="cpu_requested_share", values=_SHARES)
+KNOBS = (
+    LATENCY,
+    Knob(feature="latency_known", values=np.zeros(1)),
+    CPU,
+    Knob(feature="memory_requested_share", values=_SHARES),
+    Knob(feature="pods_share", values=_SHARES),
+    Knob(feature="idle_power_share", values=_SHARES),
+    Knob(feature="active", values=np.asarray([0.0, 1.0])),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flip:
     """The nearest value of one feature of one node that changes whether it is chosen."""
 
-    feature: str  # "latency_ms" or "cpu_requested_share"
+    feature: str  # of a knob
     now: float
     then: float
 
@@ -59,46 +85,70 @@ def contributions(
     return found
 
 
-def flip(network: Network, row: Floats, pooled: Floats, rival_q: float) -> Flip | None:
-    """What one feature of a node had to be for it to lose against (or win over) its rival."""
-    return flips(network, row[np.newaxis], pooled[np.newaxis], np.asarray([rival_q], np.float32))[0]
-
-
 def flips(network: Network, rows: Floats, pooled: Floats, rival_q: Floats) -> list[Flip | None]:
-    """The same for many nodes (rows, features), each with a pool and a rival of its own."""
-    wins = network.judge(network.encode(rows[:, np.newaxis]), pooled) > rival_q[:, np.newaxis]
-    nearest: list[Flip | None] = [None] * len(rows)
-    least = np.full(len(rows), np.inf)
-    for name, values, span in (
-        ("latency_ms", _LATENCIES_MS, 100.0),
-        ("cpu_requested_share", _SHARES, 1.0),
-    ):
-        now = rows[:, _AT[name]]
-        q = network.judge(network.encode(_variants(rows, name, values)), pooled)
-        other = (q > rival_q[:, np.newaxis]) != wins
-        if name == "latency_ms":
+    """What latency or CPU share had to be for each node (rows, features) to lose or to win.
+
+    Each node has a rival, and the pool is one for all or one for each. The nearest flip is given.
+    """
+    found = every_flip(network, rows, pooled, rival_q, (LATENCY, CPU))
+    return [of_row[0] if of_row else None for of_row in found]
+
+
+def every_flip(
+    network: Network,
+    rows: Floats,
+    pooled: Floats,
+    rival_q: Floats,
+    knobs: Sequence[Knob] = KNOBS,
+) -> list[list[Flip]]:
+    """The same for every feature that can flip a node by itself, the nearest first."""
+    found: list[list[Flip]] = []
+    for start in range(0, len(rows), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        pools = pooled if pooled.ndim == 1 else pooled[part]
+        found += _flips_of(network, rows[part], pools, rival_q[part, np.newaxis], knobs)
+    return found
+
+
+def _flips_of(
+    network: Network, rows: Floats, pooled: Floats, rival_q: Floats, knobs: Sequence[Knob]
+) -> list[list[Flip]]:
+    wins = network.judge(network.encode(rows[:, np.newaxis]), pooled) > rival_q
+    found: list[list[tuple[float, Flip]]] = [[] for _ in rows]
+    for knob in knobs:
+        now = rows[:, _AT[knob.feature]]
+        variants = _variants(rows, knob)
+        encoded = network.encode(variants.reshape(-1, len(FEATURES)))
+        q = network.judge(encoded.reshape(*variants.shape[:-1], -1), pooled)
+        other = (q > rival_q) != wins
+        if knob is LATENCY:
             other &= rows[:, [_AT["latency_known"]]] != 0
-        distance = np.where(other, np.abs(values - now[:, np.newaxis]) / span, np.inf)
+        distance = np.where(other, np.abs(knob.values - now[:, np.newaxis]) / knob.span, np.inf)
         best = distance.argmin(axis=-1)
-        for at in np.flatnonzero(distance.min(axis=-1) < least):
-            least[at] = distance[at, best[at]]
-            nearest[at] = Flip(feature=name, now=float(now[at]), then=float(values[best[at]]))
-    return nearest
+        for at in np.flatnonzero(other.any(axis=-1)):
+            then = float(knob.values[best[at]])
+            flip = Flip(feature=knob.feature, now=float(now[at]), then=then)
+            found[at].append((float(distance[at, best[at]]), flip))
+    return [[flip for _, flip in sorted(of_row, key=lambda one: one[0])] for of_row in found]
 
 
-def _variants(rows: Floats, name: str, values: NDArray[np.float64]) -> Floats:
+def _variants(rows: Floats, knob: Knob) -> Floats:
     """The nodes with other values of one feature, and with what follows from it."""
-    made = np.repeat(rows[:, np.newaxis].astype(np.float64), len(values), axis=1)
-    if name == "latency_ms":
-        made[..., _AT[name]] = np.minimum(values, MOST_MS)
+    made = np.repeat(rows[:, np.newaxis], len(knob.values), axis=1)
+    made[..., _AT[knob.feature]] = knob.values
+    if knob.feature == "latency_ms":
+        made[..., _AT[knob.feature]] = np.minimum(knob.values, MOST_MS)
         for limit in ("soft", "hard"):
             given = rows[:, [_AT[f"{limit}_limit_ms"]]].astype(np.float64)
             limited = (rows[:, [_AT[f"has_{limit}"]]] != 0) & (given > 0)
-            over = np.clip((values - given) / np.where(limited, given, 1), -1, 1)
+            over = np.clip((knob.values - given) / np.where(limited, given, 1), -1, 1)
             column = made[..., _AT[f"latency_over_{limit}"]]
             made[..., _AT[f"latency_over_{limit}"]] = np.where(limited, over, column)
-    else:
-        ask = rows[:, [_AT["cpu_after_share"]]] - rows[:, [_AT["cpu_requested_share"]]]
-        made[..., _AT["cpu_requested_share"]] = values
-        made[..., _AT["cpu_after_share"]] = values + ask
-    return made.astype(np.float32)
+    elif knob.feature == "latency_known":  # an unknown latency is shown to the network as none
+        for name in ("latency_ms", "latency_over_soft", "latency_over_hard"):
+            made[..., _AT[name]] = 0
+    elif knob.feature in _AFTER:
+        after = _AT[_AFTER[knob.feature]]
+        ask = rows[:, [after]] - rows[:, [_AT[knob.feature]]]
+        made[..., after] = knob.values + ask
+    return made

@@ -74,7 +74,9 @@ class NodeScore(BaseModel):
     feasible: bool
     features: dict[str, float]
     contributions: dict[str, float]
-    flip: FlipOut | None
+    flip: FlipOut | None = Field(description="The nearest of the flips.")
+    flips: list[FlipOut] = Field(description="One for each feature that flips it by itself.")
+    no_flip: str = Field(description="Why there is none; empty where there are.")
 
 
 class SuggestionOut(BaseModel):

@@ -13,12 +13,21 @@ from pilothouse import policy
 from pilothouse.policy import FEATURES, Pods
 from pilothouse.policy.machines import Machine, Request, columns
 from pilothouse.policy.network import pool
-from pilothouse.policy.reasons import Flip, contributions, flip
+from pilothouse.policy.reasons import Flip, contributions, every_flip
 from pilothouse.scorer.board import Board
 from pilothouse.scorer.shapes import FlipOut, NodeIn, NodeScore, PodIn, SuggestionOut
 
-MOST_EXPLAINED = 32  # flips are worked out for the best so many; nobody reads a thousand
-WORDS = {"latency_ms": ("a latency", "ms"), "cpu_requested_share": ("a CPU request share", "")}
+WORDS = {
+    "latency_ms": ("a latency", "ms"),
+    "cpu_requested_share": ("a CPU request share", ""),
+    "memory_requested_share": ("a memory request share", ""),
+    "pods_share": ("a share of pods", ""),
+    "idle_power_share": ("an idle power share", ""),
+}
+STATES = {  # off, on
+    "active": ("idle", "active"),
+    "latency_known": ("of unknown latency", "of known latency"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -122,13 +131,13 @@ def suggest(board: Board, pod: PodIn, nodes: Sequence[NodeIn] | None) -> Suggest
     wanted = list(known) if names is None else [name for name in names if name in known]
     chosen = _chosen(scored, scores)
     reasons = _reasons(board, scored)
-    explained = _most_interesting(scored, [known[name] for name in wanted])
+    flips = _flips(board, scored, [known[name] for name in wanted])
     return SuggestionOut(
         policy=board.policy.version if board.policy else "",
         chosen=scored.machines[chosen].name if chosen >= 0 else None,
         published=published is not None,
         nodes=[
-            _node_score(board, scored, known[name], scores, reasons, known[name] in explained)
+            _node_score(scored, known[name], scores, reasons, flips.get(known[name]))
             for name in wanted
         ],
         unknown=[name for name in names or () if name not in known],
@@ -148,18 +157,38 @@ def _reasons(board: Board, scored: Scored) -> dict[str, NDArray[np.float32]]:
     return contributions(board.policy.network, scored.features, scored.pooled, scored.candidates)
 
 
-def _most_interesting(scored: Scored, rows: Sequence[int]) -> set[int]:
-    best = sorted(rows, key=lambda row: -float(scored.q[row]))
-    return set(best[:MOST_EXPLAINED])
+def _flips(board: Board, scored: Scored, rows: Sequence[int]) -> dict[int, list[FlipOut]]:
+    """For each candidate that has a rival, all that would have flipped it; the nearest first."""
+    assert board.policy is not None
+    best = np.flatnonzero(scored.candidates)
+    best = best[np.argsort(-scored.q[best], kind="stable")]
+    asked = np.asarray([row for row in rows if scored.candidates[row]], np.intp)
+    if len(best) < 2 or not len(asked):
+        return {}
+    rivals = np.where(asked == best[0], best[1], best[0])
+    found = every_flip(
+        board.policy.network, scored.features[asked], scored.pooled, scored.q[rivals]
+    )
+    return {
+        int(row): [_flip_out(scored, flip, int(row), int(rival)) for flip in flips]
+        for row, rival, flips in zip(asked, rivals, found, strict=True)
+    }
+
+
+def _flip_out(scored: Scored, found: Flip, row: int, rival: int) -> FlipOut:
+    wins = scored.q[row] > scored.q[rival]
+    name, other = scored.machines[row].name, scored.machines[rival].name
+    sentence = flip_sentence(found, name, f"{other if wins else name} would have been chosen")
+    now, then = round(found.now, 6), round(found.then, 6)
+    return FlipOut(feature=found.feature, now=now, then=then, sentence=sentence)
 
 
 def _node_score(
-    board: Board,
     scored: Scored,
     row: int,
     scores: NDArray[np.int64],
     reasons: dict[str, NDArray[np.float32]],
-    explained: bool,
+    flips: list[FlipOut] | None,
 ) -> NodeScore:
     return NodeScore(
         node=scored.machines[row].name,
@@ -171,31 +200,27 @@ def _node_score(
             for name, value in zip(FEATURES, scored.features[row], strict=True)
         },
         contributions={name: round(float(values[row]), 6) for name, values in reasons.items()},
-        flip=_flip(board, scored, row) if explained else None,
+        flip=flips[0] if flips else None,
+        flips=flips or [],
+        no_flip="" if flips else _no_flip(scored, row, flips),
     )
 
 
-def _flip(board: Board, scored: Scored, row: int) -> FlipOut | None:
-    """Against the best other candidate."""
-    assert board.policy is not None
-    others = scored.candidates.copy()
-    others[row] = False
-    if not scored.candidates[row] or not others.any():
-        return None
-    rival = int(np.argmax(np.where(others, scored.q, -np.inf)))
-    found = flip(board.policy.network, scored.features[row], scored.pooled, float(scored.q[rival]))
-    if found is None:
-        return None
-    instead = scored.q[row] > scored.q[rival]
-    name, other = scored.machines[row].name, scored.machines[rival].name
-    sentence = flip_sentence(found, name, f"{other} would have been chosen" if instead else "")
-    return FlipOut(feature=found.feature, now=found.now, then=found.then, sentence=sentence)
+def _no_flip(scored: Scored, row: int, flips: list[FlipOut] | None) -> str:
+    name = scored.machines[row].name
+    if not scored.candidates[row]:
+        return f"{name} was no candidate: it is to be avoided, or the pod does not fit there"
+    if flips is None:
+        return f"{name} was the only candidate"
+    return f"no single feature of {name} within its range would have changed the choice"
 
 
 def flip_sentence(found: Flip, node: str, consequence: str) -> str:
     """``at a latency of 30 ms on worker-1 (now 12 ms) worker-2 would have been chosen``."""
+    if found.feature in STATES:
+        now, then = (STATES[found.feature][round(value)] for value in (found.now, found.then))
+        return f"with {node} {then} (now {now}) {consequence}"
     what, unit = WORDS[found.feature]
     then = f"{found.then:.4g} {unit}".strip()
     now = f"{found.now:.4g} {unit}".strip()
-    end = consequence or f"{node} would have been chosen"
-    return f"at {what} of {then} on {node} (now {now}) {end}"
+    return f"at {what} of {then} on {node} (now {now}) {consequence}"

@@ -193,9 +193,7 @@ def test_latency_change_is_followed_and_the_judge_sees_who_does_not(exam: Exam) 
 def test_a_latency_change_is_played_on_as_many_nodes_as_the_rest_of_the_exam() -> None:
     change = judging.exam((200, 200), seed=321_000, count=4, steps=8).change
     followed = {
-        name: judging.followed_after(
-            play(change, Learned(name, shipped(name).network)), change.steps // 2
-        )
+        name: play(change, Learned(name, shipped(name).network)).followed_after(change.steps // 2)
         for name in ("el-rl", "lb")
     }
 

@@ -20,10 +20,13 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end }}
 
 {{- define "pilothouse.image" -}}
-{{- $image := .Values.image -}}
-{{- if $image.digest -}}
-{{ $image.repository }}@{{ $image.digest }}
+{{ include "pilothouse.image-of" (dict "image" .Values.image "version" .Chart.AppVersion) }}
+{{- end }}
+
+{{- define "pilothouse.image-of" -}}
+{{- if .image.digest -}}
+{{ .image.repository }}@{{ .image.digest }}
 {{- else -}}
-{{ $image.repository }}:{{ $image.tag | default .Chart.AppVersion }}
+{{ .image.repository }}:{{ .image.tag | default .version }}
 {{- end -}}
 {{- end }}

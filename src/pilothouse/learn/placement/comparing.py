@@ -165,15 +165,43 @@ def _row(arm: str, figure: str, by_seed: F8) -> Row:
     return Row(arm=arm, figure=figure, mean=float(by_seed.mean()), half=half)
 
 
+def followed(comparison: Comparison) -> dict[str, list[int | None]]:
+    """By arm, after each change: placements until the load followed in all seeds.
+
+    It followed when every later pod keeps its soft limit; None: not before the next change.
+    """
+    starts = comparison.changes
+    found: dict[str, list[int | None]] = {}
+    for arm, own in comparison.played.items():
+        spans = list(zip(starts, (*starts[1:], len(own.in_soft)), strict=True))
+        counts = [(own.followed_after(start, end), end - start) for start, end in spans]
+        found[arm] = [count if count <= many else None for count, many in counts]
+    return found
+
+
+def said_of_following(comparison: Comparison) -> str:
+    """The same as a sentence."""
+    told = (
+        f"{arm} " + " and ".join("never" if count is None else str(count) for count in counts)
+        for arm, counts in followed(comparison).items()
+    )
+    return (
+        f"Placements until the load followed in every seed ({comparison.change}): "
+        f"{', '.join(told)}."
+    )
+
+
 def to_json(comparison: Comparison) -> dict[str, Any]:
     """The table for scripts."""
     return {
         "test": comparison.trial.test,
+        "nodes_move": comparison.trial.nodes_move,
         "simulated": not comparison.profiles,
         "profiles": comparison.profiles,
         "notes": list(comparison.notes),
         "steps": comparison.trial.steps,
         "changes": list(comparison.changes),
+        "placements_until_followed": followed(comparison),
         "rows": [
             {
                 "arm": r.arm,

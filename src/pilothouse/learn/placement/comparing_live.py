@@ -24,6 +24,7 @@ from pilothouse.learn.placement.live import LiveFleet, SetLatency
 from pilothouse.learn.placement.playing import Played, joined, play_on
 from pilothouse.learn.placement.thesis_tests import Trial
 
+# Rules that can be bound by hand, for who has no scheduler with such a profile.
 BY_HAND = tuple(name for name in HEURISTICS if name not in ("default", "most-allocated"))
 
 

@@ -89,7 +89,7 @@ class Marks:
             spread=played.mean_spread(),
             in_hard=played.share(played.in_hard),
             in_soft=played.share(played.in_soft),
-            followed=followed_after(played, half),
+            followed=played.followed_after(half),
             pods=int(np.isfinite(played.hopeless).sum() - np.nansum(played.left)),
             nowhere=int(np.nansum(played.hopeless)),
             left=int(np.nansum(played.left)),
@@ -178,12 +178,6 @@ def latency_change(*, seed: int, count: int, nodes: tuple[int, int] = (3, 3)) ->
         soft_ms=np.full_like(drawn.soft_ms, 20),
         hard_ms=np.full_like(drawn.hard_ms, 30),
     )
-
-
-def followed_after(played: Played, change_at: int) -> int:
-    """Placements from a latency change until all courses choose within the soft limit for good."""
-    wrong = np.flatnonzero((played.in_soft[change_at:] == 0).any(axis=1))
-    return int(wrong[-1]) + 2 if len(wrong) else 1
 
 
 def compared(own: F8, other: F8) -> Ratio:

@@ -55,6 +55,21 @@ class Played:
         mean: F8 = np.nanmean(self.spread, axis=0)
         return mean
 
+    def followed_after(self, change: int, until: int | None = None) -> int:
+        """Placements from a change on until every course keeps the soft limit for good.
+
+        More than were played when one course never did, or could not be seen to.
+        """
+        kept = self.in_soft[change:until]
+        worst = 1
+        for course in kept.T:
+            known = np.flatnonzero(np.isfinite(course))
+            if not len(known) or course[known[-1]] == 0:
+                return len(kept) + 1
+            wrong = np.flatnonzero(course == 0)
+            worst = max(worst, int(wrong[-1]) + 2 if len(wrong) else 1)
+        return worst
+
     def share(self, flags: F8) -> float:
         """Share of ones among what has a meaning."""
         return float(np.nanmean(flags)) if np.isfinite(flags).any() else 1.0
