@@ -3,13 +3,14 @@
 
 ``python -m benchmarks.training_speed.run`` trains EE in both arms on the same courses with the same
 network, batch, updates per placement and schedules, on 3 and on up to 32 nodes, alternating, each
-run in a process of its own. Both ends are judged alike: the networks are played greedily on
-held-out courses, and the peer may not return more than 5 % of an untrained network's loss above
-ours. The simulator alone, the learner alone and compiling are timed apart; the peer gets one thread
-or two, whichever is faster. PyTorch is looked for in the interpreter given by ``--peer`` (Debian:
-``apt-get install python3-torch``). Then the thesis preset is trained from nothing, compiling
-included, and held to the lines of three nodes. Prints the lines, writes results.json and ends with
-1 when one fails.
+run in a process of its own, each round with its own seed. Both ends are judged alike: the networks
+are played greedily on held-out courses. Over the rounds, paired by seed, the peer's return may not
+be significantly above ours, and in the mean by no more than 2 % of an untrained network's loss. The
+simulator alone, the learner alone and compiling are timed apart; the peer gets one thread or two,
+whichever is faster. PyTorch is looked for in the interpreter given by ``--peer`` (Debian:
+``apt-get install python3-torch``). Then the thesis preset is trained from nothing, three seeds of
+each policy, compiling included, and held to the lines of three nodes in the median. Prints the
+tables, writes results.json and ends with 1 when a line fails.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -30,15 +32,19 @@ from typing import Any
 import numpy as np
 
 from pilothouse.learn.placement.course import Family, draw
-from pilothouse.learn.placement.judging import Line
+from pilothouse.learn.placement.intervals import t95
+from pilothouse.learn.placement.judging import KINDS, Line
 from pilothouse.learn.placement.presets import FAST, THESIS, Settings
 
 RESULTS = Path(__file__).with_name("results.json")
 ROOT = Path(__file__).parents[2]
-HELD_OUT = 600_000
+PEER = "/usr/bin/python3"
+HELD_OUT, HELD_OUT_COURSES = 600_000, 64
 SEEDS_TOGETHER = 5
 THESIS_SECONDS = 30.0
-EQUAL_RETURN = 0.05  # of what an untrained network loses
+THESIS_SEEDS = (1, 2, 3)
+FEWEST_ROUNDS = 3
+EQUAL_RETURN = 0.02  # of what an untrained network loses
 LEAST_FASTER = {3: 5.0, 32: 1.3}
 STEPS = {3: 8_000, 32: 3_000}
 
@@ -62,14 +68,14 @@ def settings_of(nodes: int, steps: int) -> Settings:
 # ---- our arm, in its own process ----
 
 
-def ours(nodes: int, steps: int, seeds: int) -> dict[str, Any]:
-    """Train and tell; runs inside the child."""
+def ours(nodes: int, steps: int, seed: int, seeds: int) -> dict[str, Any]:
+    """Train so many seeds from this one on and tell; runs inside the child."""
     from pilothouse.learn.placement.rewards import named
     from pilothouse.learn.placement.trainer import Trainer
 
     settings = settings_of(nodes, steps)
     began, cpu = time.perf_counter(), time.process_time()
-    trainer = Trainer(settings, named("packing"), range(1, 1 + seeds))
+    trainer = Trainer(settings, named("packing"), range(seed, seed + seeds))
     for _ in trainer.run():
         pass
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
@@ -130,7 +136,7 @@ def returned(network: Any, nodes: int) -> float:
     from pilothouse.learn.placement.rewards import named, worth
 
     family = Family(nodes=(min(nodes, 3), nodes), steps=4 * nodes)
-    fleet = Fleet(draw(family, seed=HELD_OUT, count=32))
+    fleet = Fleet(draw(family, seed=HELD_OUT, count=HELD_OUT_COURSES))
     chooser, reward, total = Learned("x", network), named("packing"), 0.0
     while (fleet.step_number < fleet.courses.steps).any():
         total += float(worth(reward, fleet.place(chooser.choose(fleet)).placed)[0].sum())
@@ -185,20 +191,44 @@ def child(*words: object) -> dict[str, Any]:
     return answer
 
 
-def thesis_preset(policy: str) -> dict[str, Any]:
+def thesis_preset(policy: str, seed: int) -> dict[str, Any]:
     """The thesis preset from nothing: seconds with compiling, and the three-node lines."""
     from pilothouse.learn.placement import judging, rewards
     from pilothouse.learn.placement.chooser import Learned
     from pilothouse.learn.placement.trainer import Trainer
 
     began = time.perf_counter()
-    trainer = Trainer(THESIS, rewards.named(rewards.OF_POLICY[policy]), (1,))
+    trainer = Trainer(THESIS, rewards.named(rewards.OF_POLICY[policy]), (seed,))
     for _ in trainer.run():
         pass
     seconds = time.perf_counter() - began
     exam = judging.exam((3, 3), seed=500_000, count=48, steps=30)
     lines = judging.judge(policy, Learned(policy, trainer.network()), exam)
-    return {"seconds": seconds, "lines": [line.to_json() for line in lines]}
+    return {"seed": seed, "seconds": seconds, "lines": [line.to_json() for line in lines]}
+
+
+def thesis_lines(policy: str, runs: list[dict[str, Any]]) -> list[Line]:
+    """The slowest seed's time, and the median seed's quality."""
+    said = f"thesis preset, {policy}"
+    seconds = max(run["seconds"] for run in runs)
+    lines = [
+        Line(
+            what=f"{said}: seconds of the slowest seed, compiling included",
+            value=seconds,
+            bound=THESIS_SECONDS,
+        )
+    ]
+    for place, line in enumerate(runs[0]["lines"]):
+        values = [run["lines"][place]["value"] for run in runs]
+        lines.append(
+            Line(
+                what=f"{said}: {line['what']}, median of {len(runs)} seeds",
+                value=median(values),
+                bound=line["bound"],
+                at_least=line["at_least"],
+            )
+        )
+    return lines
 
 
 def untrained(nodes: int) -> float:
@@ -207,6 +237,28 @@ def untrained(nodes: int) -> float:
 
     trainer = Trainer(settings_of(nodes, 100), named("packing"), range(90, 94))
     return float(np.mean([returned(trainer.network(k), nodes) for k in range(4)]))
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """The median of the rounds, and what they lie between."""
+    return {"median": median(values), "least": min(values), "most": max(values)}
+
+
+def equal_lines(
+    where: str, ours: Sequence[float], peer: Sequence[float], loss: float
+) -> list[Line]:
+    """Is the peer's return above ours? By seed, in shares of what an untrained network loses."""
+    gap = (np.array(peer) - np.array(ours)) / loss
+    error = t95(len(gap)) * gap.std(ddof=1) / np.sqrt(len(gap))
+    said = f"{where}: the peer's final return above ours, share of an untrained loss"
+    return [
+        Line(what=f"{said}, mean of {len(gap)} seeds", value=float(gap.mean()), bound=EQUAL_RETURN),
+        Line(
+            what=f"{said}, lower 95 % bound: not significantly",
+            value=float(gap.mean() - error),
+            bound=0.0,
+        ),
+    ]
 
 
 def measured(
@@ -219,50 +271,48 @@ def measured(
     threads = min(tries, key=lambda t: tries[t]["seconds"])
     for seed in range(1, 1 + rounds):
         runs["peer"].append(peers(python, nodes, steps, seed, threads))
-        runs["ours"].append(child("--child", "ours", nodes, steps, 1))
-    together = child("--child", "ours", nodes, steps, SEEDS_TOGETHER)
+        runs["ours"].append(child("--child", "ours", nodes, steps, seed, 1))
+    together = child("--child", "ours", nodes, steps, 1, SEEDS_TOGETHER)
     loss = abs(untrained(nodes))
-    ours_s = median(r["seconds"] - r["compile"] for r in runs["ours"])
-    peer_s = median(r["seconds"] for r in runs["peer"])
-    returns = {
-        "ours": float(np.mean(together["returned"])),
-        "peer": float(np.mean([r["returned"] for r in runs["peer"]])),
+    seconds = {
+        "ours": [run["seconds"] - run["compile"] for run in runs["ours"]],
+        "peer": [run["seconds"] for run in runs["peer"]],
     }
-    gap = (returns["peer"] - returns["ours"]) / loss
+    faster = [peer / own for peer, own in zip(seconds["peer"], seconds["ours"], strict=True)]
+    peer_s = median(seconds["peer"])
+    returns = {arm: [run["returned"][0] for run in own] for arm, own in runs.items()}
     where = "3 nodes" if nodes == 3 else f"up to {nodes} nodes"
     lines = [
         Line(
             what=f"{where}: times as fast as PyTorch, end to end, compiling apart",
-            value=peer_s / ours_s,
+            value=median(faster),
             bound=LEAST_FASTER[nodes],
             at_least=True,
         ),
-        Line(
-            what=f"{where}: the peer's final return above ours, share of an untrained loss",
-            value=gap,
-            bound=EQUAL_RETURN,
-            at_least=False,
-        ),
+        *equal_lines(where, returns["ours"], returns["peer"], loss),
         Line(
             what=f"{where}: five seeds together, compiling included, over two of the peer's",
             value=together["seconds"] / (2 * peer_s),
             bound=1.0,
-            at_least=False,
         ),
     ]
     found = {
         "nodes": nodes,
         "steps": steps,
+        "rounds": rounds,
         "peer threads": threads,
-        "seconds": {"ours": ours_s, "peer": peer_s, "five of ours": together["seconds"]},
-        "cpu seconds": {arm: median(r["cpu_seconds"] for r in own) for arm, own in runs.items()},
-        "compile": median(r["compile"] for r in runs["ours"]),
-        "with compiling": peer_s / median(r["seconds"] for r in runs["ours"]),
+        "times as fast": spread(faster),
+        "seconds": {arm: spread(own) for arm, own in seconds.items()}
+        | {"five of ours": together["seconds"]},
+        "cpu seconds": {arm: spread([r["cpu_seconds"] for r in own]) for arm, own in runs.items()},
+        "compile": spread([run["compile"] for run in runs["ours"]]),
+        "with compiling": peer_s / median(run["seconds"] for run in runs["ours"]),
         "milliseconds": {
-            arm: {p: 1e3 * median(r[p] for r in own) for p in ("simulator", "learner")}
+            arm: {p: spread([1e3 * r[p] for r in own]) for p in ("simulator", "learner")}
             for arm, own in runs.items()
         },
-        "returns": returns | {"untrained": -loss},
+        "returns by seed": returns | {"five of ours": together["returned"]},
+        "untrained": -loss,
         "torch": runs["peer"][0]["torch"],
     }
     return found, lines
@@ -278,16 +328,21 @@ def has_torch(python: str) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peer", default="/usr/bin/python3", help="interpreter with PyTorch")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peer", default=PEER, help="interpreter with PyTorch")
+    parser.add_argument("--rounds", type=int, default=5, help="seeds of each arm")
     parser.add_argument("--share", type=float, default=1.0, help="of the steps; below 1 is a try")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
         what, *numbers = arguments.child
-        answer = thesis_preset(numbers[0]) if what == "thesis" else ours(*map(int, numbers))
+        if what == "thesis":
+            answer = thesis_preset(numbers[0], int(numbers[1]))
+        else:
+            answer = ours(*map(int, numbers))
         print(json.dumps(answer))
         return 0
+    if arguments.rounds < FEWEST_ROUNDS:
+        parser.error(f"an interval over seeds needs {FEWEST_ROUNDS} rounds or more")
     if not has_torch(arguments.peer):
         print(f"{arguments.peer} has no PyTorch: apt-get install python3-torch, or name another.")
         return 2
@@ -297,20 +352,10 @@ def main() -> int:
         found, own = measured(arguments.peer, nodes, arguments.rounds, arguments.share)
         results["sizes"].append(found)
         lines += own
-    for policy in ("ee", "lb", "el-rl"):
-        told = child("--child", "thesis", policy)
+    for policy in KINDS:
+        told = [child("--child", "thesis", policy, seed) for seed in THESIS_SEEDS]
         results[f"thesis preset, {policy}"] = told
-        lines.append(
-            Line(
-                what=f"thesis preset, {policy}: seconds, compiling included",
-                value=told["seconds"],
-                bound=THESIS_SECONDS,
-                at_least=False,
-            )
-        )
-        for line in told["lines"]:
-            del line["holds"]
-            lines.append(Line(**line | {"what": f"thesis preset, {policy}: {line['what']}"}))
+        lines += thesis_lines(policy, told)
     results["lines"] = [line.to_json() for line in lines]
     results["load after"] = os.getloadavg()[0]
     RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
@@ -319,12 +364,29 @@ def main() -> int:
 
 
 def show(results: dict[str, Any], lines: list[Line]) -> None:
+    """Medians with what the rounds lie between, then the lines."""
+    print("| nodes | | ours | PyTorch |")
+    print("|--:|---|--:|--:|")
     for found in results["sizes"]:
-        print(json.dumps(found, indent=1))
+        for name, unit in (("seconds", "s"), ("cpu seconds", "s of CPU")):
+            _show_row(found["nodes"], f"training, {unit}", found[name])
+        for part in ("simulator", "learner"):
+            own = {arm: parts[part] for arm, parts in found["milliseconds"].items()}
+            _show_row(found["nodes"], f"{part} alone, ms", own)
+        returns = {arm: spread(found["returns by seed"][arm]) for arm in ("ours", "peer")}
+        _show_row(found["nodes"], f"final return (untrained {found['untrained']:.2f})", returns)
     for line in lines:
         sign = ">=" if line.at_least else "<="
         mark = "holds" if line.holds else "FAILS"
-        print(f"{mark}  {line.what}: {line.value:.3f} ({sign} {line.bound})")
+        print(f"{mark}  {line.what}: {line.value:.4f} ({sign} {line.bound})")
+
+
+def _show_row(nodes: int, what: str, arms: dict[str, Any]) -> None:
+    cells = [
+        f"{own['median']:.3g} ({own['least']:.3g} to {own['most']:.3g})"
+        for own in (arms["ours"], arms["peer"])
+    ]
+    print(f"| {nodes} | {what} | {cells[0]} | {cells[1]} |")
 
 
 if __name__ == "__main__":

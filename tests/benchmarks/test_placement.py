@@ -6,23 +6,30 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.placement import run
+from benchmarks.placement import plays, run, tables
+from benchmarks.placement.plays import Arm, Task
+from pilothouse.learn.placement import judging
 
 
-def rows(*weights: str, value: float = 1.0) -> list[dict[str, Any]]:
+def rows(*weights: str, value: float = 1.0, sizes: tuple[str, ...] = ("6-32", "5000")) -> run.Rows:
     """One line of each network on a small and on a large cluster."""
     line = {"what": "used nodes", "value": value, "bound": 1.1, "at_least": False}
     line["holds"] = value <= 1.1
     return [
-        line | {"nodes": size, "seed": seed, "weights": name}
+        line | {"nodes": size, "clusters": plays.SIZES[size][1], "seed": seed, "weights": name}
+        for size in sizes
         for seed, name in enumerate(weights, start=1)
-        for size in ("6-32", "5000")
     ]
+
+
+def judge_again(kept: dict[str, Any], kind: str, new: run.Rows) -> None:
+    run._merge(kept, run.lines_part(kind, new, kept, {row["weights"] for row in new}))
 
 
 @pytest.fixture
@@ -34,33 +41,135 @@ def kept() -> dict[str, Any]:
 def test_judging_shipped_policies_leaves_the_figures_of_five_seeds(kept: dict[str, Any]) -> None:
     kept["policies"]["ee"].pop("shipped", None)
     before = copy.deepcopy(kept)
-    run._merge(kept, run.lines_part("ee", rows(run.own_weights("ee"))))
+    judge_again(kept, "ee", rows(tables.own_weights("ee")))
 
-    assert kept["policies"]["ee"].pop("shipped")["lines"] == rows(run.own_weights("ee"))
+    assert kept["policies"]["ee"].pop("shipped")["lines"] == rows(tables.own_weights("ee"))
     assert kept == before  # also the dates of all the rest
 
 
 def test_five_seeds_replace_five_seeds_and_one_replaces_none(kept: dict[str, Any]) -> None:
     before = copy.deepcopy(kept)
-    run._merge(kept, run.lines_part("lb", rows("another")))
+    judge_again(kept, "lb", rows("another"))
     assert kept["policies"]["lb"].pop("one seed")
     assert kept == before
 
-    run._merge(kept, run.lines_part("lb", rows(*"abcde")))
+    judge_again(kept, "lb", rows(*"abcde"))
     assert kept["policies"]["lb"]["5 seeds"]["lines"] == rows(*"abcde")
     assert {one: kept["policies"][one] for one in ("ee", "el-rl")} == {
         one: before["policies"][one] for one in ("ee", "el-rl")
     }
 
 
+def test_one_size_judged_again_leaves_the_other_sizes_of_the_same_networks() -> None:
+    kept: dict[str, Any] = {"policies": {}}
+    judge_again(kept, "ee", rows(*"abcde"))
+    judge_again(kept, "ee", rows(*"abcde", value=1.05, sizes=("5000",)))
+    lines = kept["policies"]["ee"]["5 seeds"]["lines"]
+    assert [(row["nodes"], row["value"]) for row in lines] == [("6-32", 1.0)] * 5 + [
+        ("5000", 1.05)
+    ] * 5
+
+    judge_again(kept, "ee", rows(*"fghij", sizes=("5000",)))  # other networks: nothing is theirs
+    assert kept["policies"]["ee"]["5 seeds"]["lines"] == rows(*"fghij", sizes=("5000",))
+
+
 def test_a_line_that_fails_is_told_in_either_set(capsys: pytest.CaptureFixture[str]) -> None:
     kept: dict[str, Any] = {"policies": {}}
-    run._merge(kept, run.lines_part("ee", rows(*"abcde")))
-    assert run.show(kept) == 0
+    judge_again(kept, "ee", rows(*"abcde"))
+    assert tables.show(kept) == 0
 
-    run._merge(kept, run.lines_part("ee", rows(run.own_weights("ee"), value=1.2)))
-    assert run.show(kept) == 1
+    judge_again(kept, "ee", rows(tables.own_weights("ee"), value=1.2))
+    assert tables.show(kept) == 1
     assert "1.200 (1.200) FAILS" in capsys.readouterr().out
+
+
+def generalizing(*, what: str, small: float, large: float, **more: Any) -> dict[str, Any]:
+    """How one line at 5,000 nodes is counted against 6 to 32."""
+    both = rows("a")
+    for row, figure in zip(both, (small, large), strict=True):
+        row |= {"what": what, "value": figure, "ratio": [figure, figure, figure]} | more
+    (found,) = run.generalized(both)
+    return found
+
+
+def test_beyond_32_nodes_a_ratio_may_be_five_percent_worse_and_no_more() -> None:
+    assert generalizing(what="used nodes", small=1.0, large=1.049)["holds"]
+    worse = generalizing(what="used nodes", small=1.0, large=1.06)
+
+    assert not worse["holds"]
+    assert worse["worse"] == 0.06
+    assert not generalizing(what="within soft", small=1.0, large=0.9, at_least=True)["holds"]
+
+
+def test_beyond_32_nodes_no_worse_than_a_rule_is_asked_again_and_its_ratio_told() -> None:
+    held = generalizing(what="load, paired bound", small=0.8, large=0.97, holds=True)
+    assert (held["holds"], held["worse"]) == (True, 0.2125)
+    assert not generalizing(what="load, paired bound", small=0.8, large=0.97, holds=False)["holds"]
+    assert not generalizing(what="pods left", small=0, large=3, guard=True, holds=False)["holds"]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"random networks": 200, "random networks that pass": 5},
+        {"trained on shuffled rewards and pass": 1},
+        {"rules of one feature that pass": ["least latency_ms"]},
+        {"policies": 5, "policies that pass": 2},
+    ],
+)
+def test_a_control_that_fails_is_counted(found: dict[str, Any]) -> None:
+    sound = {
+        "random networks": 200,
+        "random networks that pass": 4,
+        "trained on shuffled rewards and pass": 0,
+        "rules of one feature that pass": [],
+        "policies": 5,
+        "policies that pass": 5,
+    }
+    assert tables.show({"policies": {"ee": {"controls": sound}}}) == 0
+    assert tables.show({"policies": {"ee": {"controls": sound | found}}}) == 1
+
+
+def test_a_play_that_was_kept_is_not_played_again_and_none_begins_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(plays.SIZES, "3", ((3, 3), 2, 6))
+    monkeypatch.setattr(plays, "exam_of", plays.exam_of.__wrapped__)
+    task = Task("3", "mixed", Arm("used-first"), tmp_path, time.time() + 60)
+    first = plays.played(task)
+    monkeypatch.setattr(plays, "exam_of", lambda size: pytest.fail("played again"))
+    again = plays.played(task._replace(until=0.0))
+
+    assert first is not None
+    assert again is not None
+    assert again.to_json() == first.to_json()
+    assert plays.played(task._replace(arm=Arm("best-fit"), until=0.0)) is None
+
+
+def test_plays_are_enough_to_judge_by_and_rules_come_first(tmp_path: Path) -> None:
+    arms = {kind: [Arm(kind)] for kind in judging.KINDS}
+    tasks = plays.tasks_of(["3", "500"], arms, keep=tmp_path, until=0.0)
+    small = [task for task in tasks if task.size == "3"]
+
+    assert tasks[: len(small)] == small
+    assert [task.arm.is_rule for task in small] == sorted(
+        (task.arm.is_rule for task in small), reverse=True
+    )
+    for kind in judging.KINDS:
+        for arm in (Arm(kind), *map(Arm, plays.beside(kind))):
+            played = {task.part for task in small if task.arm == arm}
+            assert played.issuperset(judging.PARTS_OF[kind])
+        assert {("mixed", rule) for rule in plays.COMPARED[kind]} <= {
+            (task.part, task.arm.where) for task in small
+        }
+
+
+def test_what_is_written_can_be_read_and_has_a_row_on_a_line() -> None:
+    value = {"date": "x", "lines": rows(*"ab"), "nested": {"a": [1, [2, 3]], "b": {"c": []}}}
+    text = tables.text_of(value)
+
+    assert json.loads(text) == value
+    assert len(text.splitlines()) == 2 + 1 + 2 + len(rows(*"ab")) + 4
 
 
 def test_what_is_kept_says_when_each_part_was_measured(kept: dict[str, Any]) -> None:
@@ -76,7 +185,7 @@ def test_openb_is_left_out_without_its_data_unless_it_was_asked_for() -> None:
     def asked(parts: str | None, data: Path | None) -> tuple[str, ...]:
         return run.asked(argparse.Namespace(parts=parts, data=data), parser)
 
-    assert asked(None, None) == ("lines", "controls", "gap")
+    assert asked(None, None) == run.PARTS[:-1]
     assert asked(None, Path()) == run.PARTS
     assert asked("openb", Path()) == ("openb",)
     for parts in ("openb", "lines,openb", "line"):

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from pilothouse.errors import InvalidSetting
+from pilothouse.lab import placement
 from pilothouse.learn.placement import comparing, reproducing, thesis_tests
-from pilothouse.learn.placement.chooser import HEURISTICS
+from pilothouse.learn.placement.chooser import HEURISTICS, Hybrid
 from pilothouse.learn.placement.comparing_live import LiveArm, as_it_is, compare_live
 from pilothouse.learn.placement.playing import play
 from pilothouse.learn.placement.thesis_tests import PRESETS, Trial
@@ -205,3 +207,14 @@ def test_versions_name_the_program_its_libraries_and_every_policy() -> None:
 
     assert {"pilothouse", "python", "numpy", "jax", "policy ee", "policy el-rl"} <= set(found)
     assert found["policy ee"].startswith("ee-")
+
+
+def test_hybrid_is_simulated_with_the_weight_of_its_profile() -> None:
+    document = yaml.safe_load((placement.profiles() / "hybrid.yaml").read_text())
+    plugins = document["profiles"][0]["plugins"]
+    (own,) = (e for e in plugins["multiPoint"]["enabled"] if e["name"] == placement.PLUGIN)
+    hybrid = comparing.chooser_of("hybrid")
+
+    assert isinstance(hybrid, Hybrid)
+    assert hybrid.weight == own["weight"]
+    assert set(plugins) == {"multiPoint"}  # every default scorer stays, as in the simulation

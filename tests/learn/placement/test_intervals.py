@@ -10,7 +10,7 @@ import pytest
 
 from pilothouse.learn.placement import comparing
 from pilothouse.learn.placement.intervals import t95
-from pilothouse.learn.placement.judging import paired_bound
+from pilothouse.learn.placement.judging import compared, paired_bound
 from pilothouse.learn.placement.thesis_tests import Trial
 
 
@@ -33,6 +33,15 @@ def test_a_paired_bound_of_few_courses_is_wide() -> None:
     assert paired_bound(np.array([0.9, 1.1] * 4), np.ones(8)) == pytest.approx(
         2.3646 * np.std([0.9, 1.1] * 4, ddof=1) / 8**0.5
     )
+
+
+def test_a_ratio_has_the_interval_of_its_pairs() -> None:
+    other = np.array([1.0, 2.0, 3.0, 4.0])
+    ratio = compared(0.9 * other, other)
+    half = 3.1824 * np.std(0.1 * other, ddof=1) / 2 / other.mean()
+
+    assert ratio == pytest.approx((0.9, 0.9 - half, 0.9 + half))
+    assert paired_bound(0.9 * other, other) == pytest.approx(half - 0.1)
 
 
 def test_a_comparison_of_three_seeds_has_the_interval_of_three() -> None:

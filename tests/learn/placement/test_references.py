@@ -21,7 +21,7 @@ SMALL = Family(nodes=(3, 4), steps=6, churn=0.0, load_percent=(50, 80))
 def brute_force(courses: Courses, row: int) -> int | None:
     """Try every assignment of the pods alive at the end."""
     nodes = np.flatnonzero(courses.exists[row])
-    pods = np.flatnonzero(references.alive(courses, row)[-1])
+    pods = np.flatnonzero(references.alive(courses, row))
     best = None
     for places in product(range(len(nodes)), repeat=len(pods)):
         fits = True

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import json
+import struct
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +23,13 @@ from pilothouse.learn.placement import training
 from pilothouse.learn.placement.chooser import Learned
 from pilothouse.learn.placement.course import Family, draw
 from pilothouse.learn.placement.playing import play
+from pilothouse.learn.placement.practice import one_at_a_time
 from pilothouse.learn.placement.presets import THESIS, Settings
 from pilothouse.learn.placement.rewards import named
 from pilothouse.learn.placement.rewards.shuffled import Shuffled
 from pilothouse.learn.placement.scalars import Scalars, masked_crc
 from pilothouse.learn.placement.trainer import (
+    Progress,
     Trainer,
     Transition,
     Weights,
@@ -175,18 +179,29 @@ def test_resumed_training_reaches_identical_weights(trained: Trainer, tmp_path: 
             np.testing.assert_array_equal(second.weights(index)[name], tensor)
 
 
-def test_training_again_gives_the_same_bytes(tmp_path: Path) -> None:
-    written = []
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, list[Progress]]:
+    """The same training in two folders, and what each told on its way."""
+    told: dict[Path, list[Progress]] = {}
     for again in ("first", "second"):
         _compiled.cache_clear()  # the second is compiled again too
-        made = training.train(
-            "el-rl", TINY, named("nearby"), seeds=(1, 2), out=tmp_path / again, command="the same"
-        )
-        names = (".json", ".safetensors")
-        written.append([made.best.with_suffix(name).read_bytes() for name in names])
+        out, own = tmp_path_factory.mktemp(again), []
 
-    assert written[0] == written[1]
-    card = policy.read(tmp_path / "first" / "el-rl").card
+        def hear(progress: Progress, total: int, own: list[Progress] = own) -> None:
+            own.append(progress)
+
+        reward = named("nearby")
+        training.train("el-rl", TINY, reward, seeds=(1, 2), out=out, command="the same", told=hear)
+        told[out] = own
+    return told
+
+
+def test_training_again_gives_the_same_bytes(twice: dict[Path, list[Progress]]) -> None:
+    first, second = twice
+
+    for name in ("el-rl.json", "el-rl.safetensors"):
+        assert (first / name).read_bytes() == (second / name).read_bytes()
+    card = policy.read(first / "el-rl").card
     assert card.command == "the same"
     assert "jaxlib" in card.made_with
 
@@ -232,6 +247,28 @@ def test_shuffled_rewards_teach_nothing(trained: Trainer) -> None:
     assert shares["shuffled"] < shares["right"] - 0.1
 
 
+def test_thesis_preset_has_the_thesis_hyper_parameters_but_for_two() -> None:
+    own = {
+        "steps": 2_000,
+        "learning_rate": 2.5e-3,
+        "learning_rate_end": 2.5e-3,
+        "learning_starts": 300,
+        "exploration_fraction": 0.3,
+        "batch": 128,
+        "train_every": 10,
+        "buffer": 10_000,
+        "gamma": 0.99,
+        "target_every": 500,
+        "epsilon_start": 1.0,
+        "epsilon_end": 0.05,
+        "stages": (3,),
+    }
+    assert {name: getattr(THESIS, name) for name in own} == own
+    assert (THESIS.envs, THESIS.updates) == (10, 64)  # the thesis: 1 and 1
+    live = one_at_a_time(THESIS, None)
+    assert (live.envs, live.updates) == (1, 1)
+
+
 def test_settings_that_cannot_be_played_are_refused() -> None:
     with pytest.raises(InvalidSetting, match="envs must divide"):
         replace(THESIS, envs=7)
@@ -240,21 +277,88 @@ def test_settings_that_cannot_be_played_are_refused() -> None:
     assert isinstance(THESIS, Settings)
 
 
+def test_training_writes_its_curves_for_tensorboard(twice: dict[Path, list[Progress]]) -> None:
+    out, told = next(iter(twice.items()))
+    (written,) = (out / "scalars").glob("events.out.tfevents.*")
+    head, *points = events(written)
+
+    assert head == (0, {})
+    assert [step for step, _ in points] == [progress.step for progress in told]
+    for (_, point), progress in zip(points, told, strict=True):
+        expected = {"epsilon": progress.epsilon, "steps_per_second": progress.steps_per_second}
+        for index, seed in enumerate((1, 2)):
+            expected[f"td_loss/seed-{seed}"] = progress.td_loss[index]
+            expected[f"q_values/seed-{seed}"] = progress.q_values[index]
+            expected[f"episodic_return/seed-{seed}"] = progress.episodic_return[index]
+        assert point == pytest.approx(expected, rel=1e-6)
+    last = told[-1]
+    assert (last.step, last.epsilon) == (TINY.steps, pytest.approx(TINY.epsilon_end))
+    assert last.steps_per_second > 0
+    assert all(loss > 0 for loss in last.td_loss)
+    assert all(value < 0 for value in last.q_values + last.episodic_return)  # they are regrets
+
+
+def test_curves_of_one_seed_have_the_plain_names() -> None:
+    five = {"td_loss": (0.5,), "q_values": (-1.0,), "episodic_return": (-2.0,)}
+    progress = Progress(step=8, epsilon=0.3, steps_per_second=100.0, **five)
+
+    assert training._curves(progress, (7,)) == {
+        "td_loss": 0.5,
+        "q_values": -1.0,
+        "episodic_return": -2.0,
+        "epsilon": 0.3,
+        "steps_per_second": 100.0,
+    }
+
+
 def test_scalars_are_framed_as_tensorboard_reads_them(tmp_path: Path) -> None:
     with Scalars(tmp_path) as scalars:
-        scalars.add(300, {"td_loss": 0.5})
-    data = scalars.path.read_bytes()
+        scalars.add(300, {"td_loss": 0.5, "epsilon": 0.25})
 
     assert (
         masked_crc(b"123456789") == (((0xE3069283 >> 15) | (0xE3069283 << 17)) + 0xA282EAD8) % 2**32
     )
-    records = []
+    assert b"brain.Event:2" in scalars.path.read_bytes()
+    assert events(scalars.path) == [(0, {}), (300, {"td_loss": 0.5, "epsilon": 0.25})]
+
+
+def events(path: Path) -> list[tuple[int, dict[str, float]]]:
+    """Step and scalars of every record, read as the record format and its messages are defined."""
+    data, found = path.read_bytes(), []
     while data:
         length = int.from_bytes(data[:8], "little")
         assert int.from_bytes(data[8:12], "little") == masked_crc(data[:8])
         event = data[12 : 12 + length]
         assert int.from_bytes(data[12 + length : 16 + length], "little") == masked_crc(event)
-        records.append(event)
+        of = fields_of(event)
+        values = [fields_of(value) for summary in of.get(5, []) for value in fields_of(summary)[1]]
+        scalars = {value[1][0].decode(): struct.unpack("<f", value[2][0])[0] for value in values}
+        found.append((of.get(2, [0])[0], scalars))
         data = data[16 + length :]
-    assert b"brain.Event:2" in records[0]
-    assert b"td_loss" in records[1]
+    return found
+
+
+def fields_of(message: bytes) -> dict[int, list[Any]]:
+    """The fields of a protocol-buffer message by number; fixed and nested ones as bytes."""
+    found: dict[int, list[Any]] = {}
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte, at = message[at], at + 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(message):
+        number, kind = divmod(varint(), 8)
+        if kind == 0:
+            found.setdefault(number, []).append(varint())
+            continue
+        many = {1: 8, 5: 4}.get(kind) or varint()
+        found.setdefault(number, []).append(message[at : at + many])
+        at += many
+    return found

@@ -18,12 +18,11 @@ from pilothouse.errors import UnknownName
 from pilothouse.learn.placement.course import Flags
 from pilothouse.learn.placement.fleet import Fleet
 from pilothouse.policy import Network, choose, to_scores
-from pilothouse.policy.features import NODE_FEATURES
+from pilothouse.policy.features import MOST_SHARE, NODE_FEATURES
 from pilothouse.sim import fit
 
 Choice = NDArray[np.int64]
 Scores = NDArray[np.float64]
-_AT = {name: place for place, name in enumerate(NODE_FEATURES)}
 
 
 class Chooser(Protocol):
@@ -60,7 +59,7 @@ class Hybrid:
 
     network: Network
     name: str = "hybrid"
-    weight: float = 3.0  # the default plugins score 0..200 together
+    weight: float = 3.0  # its profile's, which a test compares; the default plugins score 0..200
 
     def choose(self, fleet: Fleet) -> Choice:
         feasible = fleet.feasible()
@@ -106,15 +105,25 @@ def _draw(fleet: Fleet) -> Scores:
     return words.astype(np.float64) / 2**32
 
 
-def _load(fleet: Fleet, when: str) -> Scores:
-    """Mean of CPU and memory share: "requested" so far, or "after" with the pod."""
-    x = fleet.features()[..., [_AT[f"cpu_{when}_share"], _AT[f"memory_{when}_share"]]]
-    mean: Scores = x.astype(np.float64).mean(axis=-1)
-    return mean
+def _load(fleet: Fleet, *, added: bool) -> Scores:
+    """Mean of CPU and memory share, of what is requested, with or without the pod.
+
+    Rounded as the features are, so that what is equal to a policy is equal to a rule.
+    """
+    s, shape, slots = fleet.state, fleet.counted.shape, fleet.slots
+    total = np.zeros(shape)
+    for whole, taken, ask in (
+        (s.n_cpu, s.n_cpu_requested, s.cpu_request),
+        (s.n_memory, s.n_memory_requested, s.memory_request),
+    ):
+        asked = taken[:-1].reshape(shape) + (ask[slots][:, None] if added else 0)
+        share = np.minimum(asked / whole[:-1].reshape(shape), MOST_SHARE)
+        total += share.astype(np.float32)
+    return total / 2
 
 
 def _after(fleet: Fleet) -> Scores:
-    return _load(fleet, "after")
+    return _load(fleet, added=True)
 
 
 def _left(fleet: Fleet) -> Scores:
@@ -150,7 +159,7 @@ HEURISTICS: dict[str, Heuristic] = {
     for rule in (
         Heuristic("default", _default),
         Heuristic("least-allocated", lambda fleet: -_after(fleet)),
-        Heuristic("evenest", lambda fleet: -_load(fleet, "requested") - _after(fleet)),
+        Heuristic("evenest", lambda fleet: -_load(fleet, added=False) - _after(fleet)),
         Heuristic("most-allocated", _after),
         Heuristic("best-fit", lambda fleet: -_left(fleet)),
         Heuristic("used-first", _packed),
@@ -159,6 +168,19 @@ HEURISTICS: dict[str, Heuristic] = {
         Heuristic("near-used-first", lambda fleet: 100 * _latency_class(fleet) + _packed(fleet)),
     )
 }
+
+
+def _by_feature(place: int, sign: int) -> Callable[[Fleet], Scores]:
+    return lambda fleet: sign * fleet.features()[..., place].astype(np.float64)
+
+
+SINGLE_FEATURES: dict[str, Heuristic] = {
+    rule.name: rule
+    for place, name in enumerate(NODE_FEATURES)
+    for word, sign in (("least", -1), ("most", 1))
+    for rule in (Heuristic(f"{word} {name}", _by_feature(place, sign)),)
+}
+"""Rules that look at one feature alone; a fair exam passes none of them."""
 
 
 def heuristic(name: str) -> Heuristic:

@@ -15,12 +15,15 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pilothouse.errors import InternalError
 from pilothouse.learn.placement.chooser import Chooser
 from pilothouse.learn.placement.course import Courses
 from pilothouse.learn.placement.fleet import MOST_WATTS, Fleet, Step
 from pilothouse.learn.placement.placed import Placed
 
 F8: TypeAlias = NDArray[np.float64]
+
+MOST_TRIES = 100  # for one pod; who always chooses alike would never end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,7 +42,8 @@ class Played:
     over_soft: F8
     watts: F8  # modelled
     node: F8  # chosen node; NaN: the pod fitted nowhere
-    hopeless: F8
+    hopeless: F8  # 1 or 0: no node had room
+    left: F8  # 1 or 0: a node had room, but one without was chosen; the pod is offered again
     pending_seconds: F8  # until it was bound; NaN: it was not
 
     def mean_active(self) -> F8:
@@ -79,9 +83,16 @@ def play(courses: Courses, chooser: Chooser, *, told: Callable[[], None] = lambd
 def play_on(fleet: Fleet, chooser: Chooser, *, told: Callable[[], None] = lambda: None) -> Played:
     """All steps of a fleet that has just begun."""
     rows: list[dict[str, F8]] = []
+    tries = np.zeros(fleet.courses.count, np.int64)
     while (going := fleet.step_number < fleet.courses.steps).any():
         step = fleet.place(chooser.choose(fleet))
         rows.append({name: np.where(going, own, np.nan) for name, own in _told(step).items()})
+        tries = np.where(step.invalid, tries + 1, 0)
+        if (tries >= MOST_TRIES).any():
+            raise InternalError(
+                f"{chooser.name} chose a node without room {MOST_TRIES} times for one pod although "
+                "another had room, and would go on. Let it choose among the feasible nodes."
+            )
         told()
     return Played(**{name: np.stack([row[name] for row in rows]) for name in rows[0]})
 
@@ -122,6 +133,7 @@ def _told(step: Step) -> dict[str, F8]:
         "watts": _watts(p, active).sum(axis=1),
         "node": np.where(step.bound, p.chosen.argmax(axis=1), np.nan),
         "hopeless": step.hopeless.astype(np.float64),
+        "left": step.invalid.astype(np.float64),
         "pending_seconds": step.pending_seconds,
     }
 

@@ -22,14 +22,19 @@ MOST_NODES, MOST_PODS = 8, 40  # beyond, HiGHS takes minutes
 
 
 def alive(courses: Courses, row: int) -> NDArray[np.bool_]:
-    """(steps, pods): which pods run after each step's placement, if all fit."""
-    steps = courses.steps
-    table = np.tril(np.ones((steps, steps), np.bool_))
-    for step in range(steps):
-        for pod in courses.leavers[row, step]:
-            if pod >= 0:
-                table[step:, pod] = False
-    return table
+    """(pods,): which pods run after the last placement, if all fit."""
+    left = courses.leavers[row, : courses.steps]
+    running = np.ones(courses.steps, np.bool_)
+    running[left[left >= 0]] = False
+    return running
+
+
+def asked(courses: Courses, row: int, each: NDArray[np.integer]) -> I8:
+    """(steps,): the sum, over the pods that run after each placement, of what each counts."""
+    left = courses.leavers[row, : courses.steps]
+    gone = np.where(left >= 0, each[left], 0).sum(axis=1)
+    total: I8 = np.cumsum(each[: courses.steps].astype(np.int64) - gone)
+    return total
 
 
 def fewest_identical(courses: Courses, row: int) -> I8:
@@ -42,7 +47,7 @@ def fewest_identical(courses: Courses, row: int) -> I8:
     most = np.zeros(len(slots) + 1, np.int64)
     for one in slots:
         most[1:] = np.maximum(most[1:], most[:-1] + one)
-    pods = np.minimum(alive(courses, row).sum(axis=1), most[-1])
+    pods = np.minimum(asked(courses, row, np.ones(courses.steps + 1, np.int64)), most[-1])
     fewest: I8 = np.searchsorted(most, pods)
     return fewest
 
@@ -58,14 +63,14 @@ def _slots(courses: Courses, row: int) -> I8:
 
 def volume_bound(courses: Courses, row: int) -> I8:
     """(steps,): no fewer nodes have the CPU and the memory that is asked for after each step."""
-    c, running = courses, alive(courses, row)
+    c = courses
     bound = np.ones(courses.steps, np.int64)
     for room, taken, ask in (
         (c.cpu, c.cpu_background, c.pod_cpu),
         (c.memory, c.memory_background, c.pod_memory),
     ):
         free = np.sort(np.where(c.exists[row], room[row] - taken[row], 0))[::-1]
-        needs = running @ ask[row, : courses.steps].astype(np.int64)
+        needs = asked(c, row, ask[row])
         bound = np.maximum(bound, np.searchsorted(np.cumsum(free), needs) + 1)
     least: I8 = np.minimum(bound, courses.exists[row].sum())
     return least
@@ -78,7 +83,7 @@ def fewest_mixed(courses: Courses, row: int) -> int | None:
 
     c = courses
     nodes = np.flatnonzero(c.exists[row])
-    pods = np.flatnonzero(alive(c, row)[-1])
+    pods = np.flatnonzero(alive(c, row))
     if len(nodes) > MOST_NODES or len(pods) > MOST_PODS:
         raise InvalidSetting(
             f"The exact answer is for up to {MOST_NODES} nodes and {MOST_PODS} pods, but got "

@@ -9,7 +9,6 @@ from typing import Any
 
 from pilothouse.learn.placement import judging
 from pilothouse.learn.placement.chooser import HEURISTICS, Learned
-from pilothouse.learn.placement.playing import play
 from pilothouse.policy import Policy, read, shipped, shipped_names
 
 
@@ -37,18 +36,17 @@ def evaluate(
     lines = judging.judge(kind, chooser, exam)
     told()
     rows: list[list[str]] = [["arm", "used nodes", "over bound", "spread", "in soft", "in hard"]]
-    arms = {chooser.name: play(exam.mixed, chooser)}
+    arms = {chooser.name: exam.marks("mixed", chooser)}
     arms |= {name: exam.rival(name) for name in HEURISTICS}
-    for name, played in arms.items():
-        active = played.mean_active()
+    for name, marks in arms.items():
         rows.append(
             [
                 name,
-                f"{active.mean():.2f}",
-                f"{active.sum() / exam.bound.sum():.3f}",
-                f"{played.mean_spread().mean():.3f}",
-                f"{100 * played.share(played.in_soft):.1f} %",
-                f"{100 * played.share(played.in_hard):.1f} %",
+                f"{marks.active.mean():.2f}",
+                f"{marks.active.sum() / exam.bound.sum():.3f}",
+                f"{marks.spread.mean():.3f}",
+                f"{100 * marks.in_soft:.1f} %",
+                f"{100 * marks.in_hard:.1f} %",
             ]
         )
     return {

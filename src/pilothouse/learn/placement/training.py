@@ -132,11 +132,12 @@ def card_of(
 
 
 def _merit(lines: Sequence[Line]) -> tuple[int, float]:
-    """More lines held, then the larger sum of margins as shares of the bounds."""
+    """More lines held, then the larger sum of margins as shares of the bounds, guards apart."""
     margins = [
         (line.value - line.bound if line.at_least else line.bound - line.value)
         / max(abs(line.bound), 0.02)
         for line in lines
+        if not line.guard
     ]
     return sum(line.holds for line in lines), sum(margins)
 
