@@ -15,10 +15,11 @@ from pilothouse.errors import InvalidSetting
 from pilothouse.learn.placement.chooser import Chooser, Learned, heuristic
 from pilothouse.learn.placement.course import Family, draw
 from pilothouse.learn.placement.environment import PlacePods
-from pilothouse.learn.placement.fleet import Fleet
 from pilothouse.learn.placement.learner import Learner
 from pilothouse.learn.placement.placed import RESOURCES, Resource, beside_cpu
+from pilothouse.learn.placement.playing import play
 from pilothouse.learn.placement.presets import PRESETS, THESIS
+from pilothouse.learn.placement.reporting import evaluate
 from pilothouse.learn.placement.rewards import named
 from pilothouse.learn.placement.rewards.shuffled import Shuffled
 from pilothouse.policy import Policy
@@ -48,13 +49,8 @@ Spreads = dict[Resource, float]
 
 def played(chooser: Chooser) -> Spreads:
     """Most minus least load share by resource, mean over held-out courses and their steps."""
-    fleet = Fleet(draw(HELD_OUT, seed=77, count=48))
-    found: dict[Resource, list[np.ndarray]] = {resource: [] for resource in SINGLE}
-    while (fleet.step_number < fleet.courses.steps).any():
-        placed = fleet.place(chooser.choose(fleet)).placed
-        for resource, spreads in found.items():
-            spreads.append(np.ptp(placed.load_after(resource), axis=1))
-    return {resource: float(np.mean(spreads)) for resource, spreads in found.items()}
+    courses = draw(HELD_OUT, seed=77, count=48)
+    return {r: float(play(courses, chooser, resource=r).mean_spread().mean()) for r in SINGLE}
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +98,28 @@ def test_the_card_says_what_the_policy_sees(trained: dict[Resource, Policy]) -> 
         assert ("disk_after_share" in made.card.features) == (resource == "disk")
         assert ("memory_after_share" in made.card.features) == (resource != "disk")
         assert f"--resource {resource}" in made.card.command
+
+
+def test_each_policy_is_judged_by_its_own_resource(trained: dict[Resource, Policy]) -> None:
+    for resource, made in trained.items():
+        lines = made.card.measured["validation, simulated"]
+        against = {line["what"]: line["value"] for line in lines}
+
+        assert f"max-min {resource} share against least allocated, paired bound" in against
+    told = evaluate(trained["disk"], "lb", nodes=(3, 3), episodes=16, seed=5)
+    spread = {row[0]: float(row[3]) for row in told["table"][1:]}
+    assert told["load"] == "disk"
+    assert "max-min disk share" in told["lines"][0]["what"]
+    assert spread["lb"] < spread["most-allocated"], "the rules are measured on disk too"
+    assert spread["least-allocated"] < 0.8 * spread["default"], "and this one looks at it"
+
+
+def test_the_rule_that_levels_a_resource_is_the_least_spread_on_it() -> None:
+    spreads = {r: played(heuristic("least-allocated", r)) for r in SINGLE}
+
+    for resource in SINGLE:
+        assert min(SINGLE, key=lambda rule: spreads[rule][resource]) == resource, spreads
+    assert heuristic("best-fit", "disk") is heuristic("best-fit"), "it is about room, not load"
 
 
 def test_what_a_reward_is_about_is_seen_in_the_environment_too() -> None:

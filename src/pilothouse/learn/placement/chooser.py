@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from pilothouse.errors import UnknownName
 from pilothouse.learn.placement.course import Flags
 from pilothouse.learn.placement.fleet import Fleet
+from pilothouse.learn.placement.placed import Resource
 from pilothouse.policy import Network, choose, to_scores
 from pilothouse.policy.features import MOST_SHARE, NODE_FEATURES
 from pilothouse.sim import fit
@@ -105,21 +107,31 @@ def _draw(fleet: Fleet) -> Scores:
     return words.astype(np.float64) / 2**32
 
 
-def _load(fleet: Fleet, *, added: bool) -> Scores:
-    """Mean of CPU and memory share, of what is requested, with or without the pod.
+def _amounts(fleet: Fleet, kind: str) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """What nodes have of a resource and what is taken of it (courses, nodes), and what the pod asks
+    for (courses, 1)."""
+    s, shape = fleet.state, fleet.counted.shape
+    if kind == "disk":
+        return fleet.courses.disk, fleet.disk, fleet.disk_request[:, None]
+    if kind == "pods":
+        taken = s.n_pods[:-1].reshape(shape)
+        return np.maximum(fleet.courses.pod_capacity, 1), taken, np.ones((shape[0], 1))
+    whole, taken = (getattr(s, f"n_{kind}{end}")[:-1].reshape(shape) for end in ("", "_requested"))
+    return whole, taken, getattr(s, f"{kind}_request")[fleet.slots][:, None]
+
+
+def _load(fleet: Fleet, *, added: bool, resource: Resource = "requests") -> Scores:
+    """Share of what is requested, with or without the pod; the mean of CPU and memory share.
 
     Rounded as the features are, so that what is equal to a policy is equal to a rule.
     """
-    s, shape, slots = fleet.state, fleet.counted.shape, fleet.slots
-    total = np.zeros(shape)
-    for whole, taken, ask in (
-        (s.n_cpu, s.n_cpu_requested, s.cpu_request),
-        (s.n_memory, s.n_memory_requested, s.memory_request),
-    ):
-        asked = taken[:-1].reshape(shape) + (ask[slots][:, None] if added else 0)
-        share = np.minimum(asked / whole[:-1].reshape(shape), MOST_SHARE)
+    kinds = ("cpu", "memory") if resource == "requests" else (resource,)
+    total = np.zeros(fleet.counted.shape)
+    for kind in kinds:
+        whole, taken, ask = _amounts(fleet, kind)
+        share = np.minimum((taken + ask if added else taken) / whole, MOST_SHARE)
         total += share.astype(np.float32)
-    return total / 2
+    return total / len(kinds)
 
 
 def _after(fleet: Fleet) -> Scores:
@@ -128,15 +140,10 @@ def _after(fleet: Fleet) -> Scores:
 
 def _left(fleet: Fleet) -> Scores:
     """Room left with the pod, in shares of the largest node."""
-    s, shape, slots = fleet.state, fleet.counted.shape, fleet.slots
-    left = np.zeros(shape)
-    for whole, taken, ask in (
-        (s.n_cpu, s.n_cpu_requested, s.cpu_request),
-        (s.n_memory, s.n_memory_requested, s.memory_request),
-    ):
-        room = whole[:-1].reshape(shape)
-        rest = room - taken[:-1].reshape(shape) - ask[slots][:, None]
-        left += rest / room.max(axis=1, keepdims=True)
+    left = np.zeros(fleet.counted.shape)
+    for kind in ("cpu", "memory"):
+        whole, taken, ask = _amounts(fleet, kind)
+        left += (whole - taken - ask) / whole.max(axis=1, keepdims=True)
     return left
 
 
@@ -154,12 +161,22 @@ def _latency_class(fleet: Fleet) -> Scores:
     return np.where(inside[0] & inside[1], 2.0, np.where(inside[1], 1.0, 0.0))
 
 
+def _low(fleet: Fleet, resource: Resource = "requests") -> Scores:
+    return -_load(fleet, added=True, resource=resource)
+
+
+def _even(fleet: Fleet, resource: Resource = "requests") -> Scores:
+    return -_load(fleet, added=False, resource=resource) - _low(fleet, resource)
+
+
+_ON_ANY_RESOURCE = {"least-allocated": _low, "evenest": _even}
+
 HEURISTICS: dict[str, Heuristic] = {
     rule.name: rule
     for rule in (
         Heuristic("default", _default),
-        Heuristic("least-allocated", lambda fleet: -_after(fleet)),
-        Heuristic("evenest", lambda fleet: -_load(fleet, added=False) - _after(fleet)),
+        Heuristic("least-allocated", _low),
+        Heuristic("evenest", _even),
         Heuristic("most-allocated", _after),
         Heuristic("best-fit", lambda fleet: -_left(fleet)),
         Heuristic("used-first", _packed),
@@ -183,8 +200,10 @@ SINGLE_FEATURES: dict[str, Heuristic] = {
 """Rules that look at one feature alone; a fair exam passes none of them."""
 
 
-def heuristic(name: str) -> Heuristic:
-    """A heuristic by name."""
+def heuristic(name: str, resource: Resource = "requests") -> Heuristic:
+    """A heuristic by name; one that evens out load does so on this resource."""
     if name not in HEURISTICS:
         raise UnknownName.among("heuristic", name, tuple(HEURISTICS))
+    if name in _ON_ANY_RESOURCE and resource != "requests":
+        return Heuristic(name, partial(_ON_ANY_RESOURCE[name], resource=resource))
     return HEURISTICS[name]

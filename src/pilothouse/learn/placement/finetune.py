@@ -86,7 +86,7 @@ def fine_tune(
             learner.retarget()
         told()
     kind = policy if policy in judging.KINDS else ""
-    exam = judging.exam(EXAM_NODES, count=EXAM_COURSES)
+    exam = judging.exam(EXAM_NODES, count=EXAM_COURSES, resource=reward.resource)
     before, after = (
         _evaluated(network, kind, held_out, reward, exam)
         for network in (start.network, learner.network())

@@ -155,6 +155,12 @@ class Fleet:
         slots: I8 = self._slot_of[self._rows, self._pod]
         return slots
 
+    @property
+    def disk_request(self) -> NDArray[np.int32]:
+        """MiB that the pods on offer ask for."""
+        asked: NDArray[np.int32] = self.courses.pod_disk[self._rows, self._pod]
+        return asked
+
     def feasible(self) -> Flags:
         """Which nodes could take the pod on offer: there, ready, and with room for its requests."""
         s, shape = self.state, self.counted.shape
@@ -197,7 +203,7 @@ class Fleet:
         ask = Pods(
             cpu_request=s.cpu_request[slots],
             memory_request=s.memory_request[slots],
-            disk_request=self.courses.pod_disk[self._rows, self._pod],
+            disk_request=self.disk_request,
             soft_limit_ms=soft,
             hard_limit_ms=hard,
         )
@@ -257,7 +263,7 @@ class Fleet:
             latency_ms=s.n_latency[:-1].reshape(shape).copy(),
             pod_cpu=s.cpu_request[slots],
             pod_memory=s.memory_request[slots],
-            pod_disk=self.courses.pod_disk[self._rows, self._pod],
+            pod_disk=self.disk_request,
             soft_ms=soft,
             hard_ms=hard,
         )

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pilothouse.learn.placement import references
-from pilothouse.learn.placement.chooser import HEURISTICS, Chooser, Heuristic
+from pilothouse.learn.placement.chooser import Chooser, Heuristic, heuristic
 from pilothouse.learn.placement.course import Courses, Family, draw
 from pilothouse.learn.placement.intervals import t95
+from pilothouse.learn.placement.placed import Resource
 from pilothouse.learn.placement.playing import F8, Played, play
 
 NO_WORSE = 0.02
@@ -107,7 +108,14 @@ class Marks:
 class Exam:
     """Held-out courses; what a policy is compared to is worked out when first asked for."""
 
-    def __init__(self, identical: Courses, mixed: Courses, change: Courses) -> None:
+    def __init__(
+        self,
+        identical: Courses,
+        mixed: Courses,
+        change: Courses,
+        resource: Resource = "requests",  # what load means
+    ) -> None:
+        self.resource = resource
         self.identical = identical
         self.mixed = mixed
         self.change = change
@@ -119,14 +127,14 @@ class Exam:
         if key in self.known:
             return self.known[key]
         courses: Courses = getattr(self, part)
-        marks = Marks.of(play(courses, chooser), half=courses.steps // 2)
+        marks = Marks.of(play(courses, chooser, resource=self.resource), half=courses.steps // 2)
         if isinstance(chooser, Heuristic):  # networks may share a name
             self.known[key] = marks
         return marks
 
     def rival(self, name: str) -> Marks:
         """A heuristic's marks of the mixed courses."""
-        return self.marks("mixed", HEURISTICS[name])
+        return self.marks("mixed", heuristic(name, self.resource))
 
     @cached_property
     def fewest(self) -> F8:
@@ -141,13 +149,21 @@ class Exam:
         return np.array([references.volume_bound(self.mixed, r).mean() for r in rows])
 
 
-def exam(nodes: tuple[int, int], *, seed: int = EXAM_SEED, count: int = 48, steps: int = 0) -> Exam:
+def exam(
+    nodes: tuple[int, int],
+    *,
+    seed: int = EXAM_SEED,
+    count: int = 48,
+    steps: int = 0,
+    resource: Resource = "requests",
+) -> Exam:
     """An exam on clusters of this size; four pods per node of the largest unless told."""
     family = Family(nodes=nodes, steps=steps or 4 * nodes[1])
     return Exam(
         identical=draw(replace(family, identical=True, churn=0.0), seed=seed, count=count),
         mixed=draw(family, seed=seed + 1, count=count),
         change=latency_change(seed=seed + 2, count=count, nodes=nodes),
+        resource=resource,
     )
 
 
@@ -223,14 +239,15 @@ def _judge_ee(chooser: Chooser, on: Exam) -> list[Line]:
 def _judge_lb(chooser: Chooser, on: Exam) -> list[Line]:
     mixed = on.marks("mixed", chooser)
     best = min((on.rival(name) for name in LEVELERS), key=lambda rival: rival.spread.sum())
+    load = "load" if on.resource == "requests" else on.resource
     return [
         _no_worse(
-            "max-min load share against least allocated, paired bound",
+            f"max-min {load} share against least allocated, paired bound",
             mixed.spread,
             on.rival("least-allocated").spread,
         ),
         _at_most(
-            1.05, "max-min load share over the best balancing rule", mixed.spread, best.spread
+            1.05, f"max-min {load} share over the best balancing rule", mixed.spread, best.spread
         ),
         *_placed(best, mixed),
     ]

@@ -19,7 +19,7 @@ from pilothouse.errors import InternalError
 from pilothouse.learn.placement.chooser import Chooser
 from pilothouse.learn.placement.course import Courses
 from pilothouse.learn.placement.fleet import MOST_WATTS, Fleet, Step
-from pilothouse.learn.placement.placed import Placed
+from pilothouse.learn.placement.placed import Placed, Resource
 
 F8: TypeAlias = NDArray[np.float64]
 
@@ -34,7 +34,7 @@ class Played:
     """
 
     active: F8  # used nodes
-    spread: F8  # most minus least load share, mean of CPU and memory
+    spread: F8  # most minus least load share; unless told, of the mean of CPU and memory
     latency_ms: F8  # of the chosen node
     in_hard: F8  # 1 or 0; NaN: no limit, or no feasible node kept it
     in_soft: F8
@@ -75,18 +75,31 @@ class Played:
         return float(np.nanmean(flags)) if np.isfinite(flags).any() else 1.0
 
 
-def play(courses: Courses, chooser: Chooser, *, told: Callable[[], None] = lambda: None) -> Played:
+def play(
+    courses: Courses,
+    chooser: Chooser,
+    *,
+    resource: Resource = "requests",
+    told: Callable[[], None] = lambda: None,
+) -> Played:
     """All steps of all courses; courses whose nodes move take a few steps more."""
-    return play_on(Fleet(courses), chooser, told=told)
+    return play_on(Fleet(courses), chooser, resource=resource, told=told)
 
 
-def play_on(fleet: Fleet, chooser: Chooser, *, told: Callable[[], None] = lambda: None) -> Played:
-    """All steps of a fleet that has just begun."""
+def play_on(
+    fleet: Fleet,
+    chooser: Chooser,
+    *,
+    resource: Resource = "requests",
+    told: Callable[[], None] = lambda: None,
+) -> Played:
+    """All steps of a fleet that has just begun; ``resource`` is what load means."""
     rows: list[dict[str, F8]] = []
     tries = np.zeros(fleet.courses.count, np.int64)
     while (going := fleet.step_number < fleet.courses.steps).any():
         step = fleet.place(chooser.choose(fleet))
-        rows.append({name: np.where(going, own, np.nan) for name, own in _told(step).items()})
+        figures = _told(step, resource)
+        rows.append({name: np.where(going, own, np.nan) for name, own in figures.items()})
         tries = np.where(step.invalid, tries + 1, 0)
         if (tries >= MOST_TRIES).any():
             raise InternalError(
@@ -112,10 +125,10 @@ def joined(runs: Sequence[Played]) -> Played:
     return Played(**{name: column(name) for name in Played.__slots__})
 
 
-def _told(step: Step) -> dict[str, F8]:
+def _told(step: Step, resource: Resource) -> dict[str, F8]:
     p = step.placed
     active = (p.exists & (p.counted_after > 0)).astype(np.float64)
-    load = p.load_after("requests")
+    load = p.load_after(resource)
     high = np.where(p.exists, load, -np.inf).max(axis=1)
     low = np.where(p.exists, load, np.inf).min(axis=1)
     latency = p.at_choice(p.latency_ms).astype(np.float64)

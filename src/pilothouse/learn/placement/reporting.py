@@ -9,6 +9,7 @@ from typing import Any
 
 from pilothouse.learn.placement import judging
 from pilothouse.learn.placement.chooser import HEURISTICS, Learned
+from pilothouse.learn.placement.placed import RESOURCES, Resource
 from pilothouse.policy import Policy, read, shipped, shipped_names
 
 
@@ -30,7 +31,9 @@ def evaluate(
     told: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Lines and table, as plain values."""
-    exam = judging.exam(nodes, seed=seed, count=episodes)
+    resource = policy.card.reward.get("resource")
+    load: Resource = resource if resource in RESOURCES else "requests"
+    exam = judging.exam(nodes, seed=seed, count=episodes, resource=load)
     chooser = Learned(policy.card.policy, policy.network, epsilon=epsilon)
     told()
     lines = judging.judge(kind, chooser, exam)
@@ -57,6 +60,7 @@ def evaluate(
         "episodes": episodes,
         "seed": seed,
         "epsilon": epsilon,
+        "load": load,
         "lines": [line.to_json() for line in lines],
         "table": rows,
     }

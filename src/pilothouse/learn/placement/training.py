@@ -85,7 +85,8 @@ def train(
             told(progress, trainer.total_steps)
     seconds = time.perf_counter() - began
     nodes = max(settings.stages)
-    validation = judging.exam((min(VALIDATION_NODES[0], nodes), nodes), count=32, steps=4 * nodes)
+    sizes = min(VALIDATION_NODES[0], nodes), nodes
+    validation = judging.exam(sizes, count=32, steps=4 * nodes, resource=reward.resource)
     lines = _write_all(policy, trainer, validation, out, command)
     best = max(seeds, key=lambda seed: _merit(lines[seed]))
     _copy(out / f"{policy}-seed{best}", out / policy)
