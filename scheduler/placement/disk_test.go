@@ -84,7 +84,7 @@ func TestPreScore_OnDiskKeepsBetweenPodsOnlyWhatDidNotChange(t *testing.T) {
 	}
 	for _, name := range []string{"nothing", "a pod that writes", "a larger disk", "another disk again"} {
 		change[name]()
-		for _, disk := range []string{"1Gi", "2Gi"} { // pods that differ in nothing else
+		for _, disk := range []string{"1Gi", "2Gi", "1Gi"} { // pods that differ in nothing else; the last like the next
 			pod := writing(aPod("p", "100m", "64Mi"), disk)
 			scores(t, kept, pod, handle.nodes)
 			fresh := aPlugin(t, withArgs(nil), handle, answer)

@@ -322,6 +322,7 @@ func TestRead_RefusesWhatItCannotRun(t *testing.T) {
 		"another feature":      {changed("pods_share", "disk_share"), weights, "disk_share"},
 		"another resource":     {changed("memory_requested_share", "gpu_requested_share"), weights, "gpu_requested_share"},
 		"half of a resource":   {changed("memory_requested_share", "disk_requested_share"), weights, "all with disk"},
+		"the pod's half":       {changed("memory_request_share", "disk_request_share"), weights, "all with disk"},
 		"another size":         {changed("96", "48"), weights, "3 encodings"},
 		"a divisor of zero":    {changed("100.0", "0.0"), weights, "scaling"},
 		"another activation":   {changed("relu", "tanh"), weights, "tanh"},

@@ -145,6 +145,11 @@ def test_a_policy_is_not_trained_on_what_it_does_not_see(
 
     with pytest.raises(InvalidSetting, match=f"sees {start} beside CPU"):
         Learner(TINY, width=3, seed=1, start=before, beside_cpu=shown)
-    again = Learner(TINY, width=3, seed=1, start=before, beside_cpu=start)
-    assert again.network().beside_cpu == start
-    assert again.card("x", named("balancing"), nodes=3, measured={}).beside_cpu == start
+
+
+def test_what_is_trained_further_still_sees_what_it_saw(tmp_path: Path) -> None:
+    before = random_policy(tmp_path, beside_cpu="disk")
+    again = Learner(TINY, width=3, seed=1, start=before, beside_cpu="disk")
+
+    assert again.network().beside_cpu == "disk"
+    assert again.card("x", named("balancing"), nodes=3, measured={}).beside_cpu == "disk"
