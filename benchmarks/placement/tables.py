@@ -46,9 +46,10 @@ def _show_lines(kind: str, rows: Rows, rules: Rows) -> int:
     failed = 0
     for what in dict.fromkeys(row["what"] for row in rows):
         own = [row for row in rows if row["what"] == what]
-        cells = [_cell(kind, [row for row in own if row["nodes"] == size]) for size in SIZES]
-        failed += sum(cell.endswith("FAILS") for cell in cells)
         networks = len({row["weights"] for row in own})
+        at_size = [[row for row in own if row["nodes"] == size] for size in SIZES]
+        cells = [_cell(kind, at, networks) for at in at_size]
+        failed += sum(cell.endswith("FAILS") for cell in cells)
         who = f"{networks} networks" if networks > 1 else "learned"
         print(f"| {kind}: {what} | {own[0]['bound']} | {who} | " + " | ".join(cells) + " |")
         same = [row for row in rules if row["what"] == what]
@@ -59,7 +60,8 @@ def _show_lines(kind: str, rows: Rows, rules: Rows) -> int:
     return failed
 
 
-def _cell(kind: str, at: Rows) -> str:
+def _cell(kind: str, at: Rows, networks: int) -> str:
+    """The networks' figures at one size; how many there are, where some were not played."""
     if not at:
         return ""
     line = at[0]
@@ -69,6 +71,7 @@ def _cell(kind: str, at: Rows) -> str:
     mine = [row for row in at if row["weights"] == own_weights(kind)]
     bad = bad or any(not row["holds"] for row in mine)
     told = f", {mine[0]['value']:.3f}" if mine and len(at) > 1 else ""
+    told += f"; {len(at)} of {networks}" if len(at) < networks else ""
     return f"{middle:.3f} ({worst:.3f}{told}){' FAILS' if bad else ''}"
 
 

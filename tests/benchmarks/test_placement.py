@@ -83,6 +83,18 @@ def test_a_line_that_fails_is_told_in_either_set(capsys: pytest.CaptureFixture[s
     assert "1.200 (1.200) FAILS" in capsys.readouterr().out
 
 
+def test_networks_that_were_not_played_at_a_size_are_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kept: dict[str, Any] = {"policies": {}}
+    judge_again(kept, "ee", rows(*"abcde", sizes=("6-32",)))
+    new = rows("a", sizes=("5000",))
+    run._merge(kept, run.lines_part("ee", new, kept, set("abcde")))
+
+    assert tables.show(kept) == 0
+    assert "1.000 (1.000) | 1.000 (1.000; 1 of 5) |" in capsys.readouterr().out.replace("|  |", "|")
+
+
 def generalizing(*, what: str, small: float, large: float, **more: Any) -> dict[str, Any]:
     """How one line at 5,000 nodes is counted against 6 to 32."""
     both = rows("a")

@@ -26,7 +26,6 @@ from pilothouse.learn.placement.playing import play
 from pilothouse.learn.placement.practice import one_at_a_time
 from pilothouse.learn.placement.presets import THESIS, Settings
 from pilothouse.learn.placement.rewards import named
-from pilothouse.learn.placement.rewards.shuffled import Shuffled
 from pilothouse.learn.placement.scalars import Scalars, masked_crc
 from pilothouse.learn.placement.trainer import (
     Progress,
@@ -232,19 +231,6 @@ def test_even_a_tiny_training_keeps_limits_better_than_chance(trained: Trainer) 
 
     gained = [a.share(a.in_hard) - b.share(b.in_hard) for a, b in zip(after, before, strict=True)]
     assert np.mean(gained) > 0.1
-
-
-def test_shuffled_rewards_teach_nothing(trained: Trainer) -> None:
-    courses = draw(Family(nodes=(3, 3), steps=30), seed=77, count=64)
-    control = Trainer(TINY, Shuffled(named("nearby")), (1, 2))
-    for _ in control.run():
-        pass
-    shares = {}
-    for name, trainer in (("right", trained), ("shuffled", control)):
-        played = [play(courses, Learned(name, trainer.network(k))) for k in (0, 1)]
-        shares[name] = np.mean([p.share(p.in_hard) for p in played])
-
-    assert shares["shuffled"] < shares["right"] - 0.1
 
 
 def test_thesis_preset_has_the_thesis_hyper_parameters_but_for_two() -> None:
