@@ -58,6 +58,18 @@ def test_a_rule_that_looks_at_what_matters_holds_them(policy: str, rule: str, ex
     assert broken(judging.judge(policy, HEURISTICS[rule], exam)) == []
 
 
+def test_a_rules_marks_are_those_of_the_part_and_a_networks_are_never_anothers() -> None:
+    on = judging.exam((3, 5), seed=321_000, count=3, steps=12)
+    for part in ("identical", "mixed"):
+        own = play(getattr(on, part), HEURISTICS["used-first"])
+        for _ in range(2):  # the second is the one that was kept
+            marks = on.marks(part, HEURISTICS["used-first"])
+            np.testing.assert_array_equal(marks.active, own.mean_active())
+
+    one, other = (on.marks("mixed", Learned("x", shipped(kind).network)) for kind in ("ee", "lb"))
+    assert one.active.sum() < other.active.sum()
+
+
 def test_the_rules_compared_with_are_the_best_online_ones(exam: Exam) -> None:
     marks = {name: exam.rival(name) for name in HEURISTICS}
     keeps = [name for name, own in marks.items() if own.in_hard >= 0.99 and own.in_soft >= 0.95]
