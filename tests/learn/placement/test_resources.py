@@ -12,6 +12,7 @@ import pytest
 from pilothouse import policy
 from pilothouse.cli import main
 from pilothouse.errors import InvalidSetting
+from pilothouse.learn.placement import judging
 from pilothouse.learn.placement.chooser import Chooser, Learned, heuristic
 from pilothouse.learn.placement.course import Family, draw
 from pilothouse.learn.placement.environment import PlacePods
@@ -114,11 +115,12 @@ def test_each_policy_is_judged_by_its_own_resource(trained: dict[Resource, Polic
     assert spread["least-allocated"] < 0.8 * spread["default"], "and this one looks at it"
 
 
-def test_the_rule_that_levels_a_resource_is_the_least_spread_on_it() -> None:
-    spreads = {r: played(heuristic("least-allocated", r)) for r in SINGLE}
+@pytest.mark.parametrize("rule", judging.LEVELERS)
+def test_the_rule_that_levels_a_resource_is_the_least_spread_on_it(rule: str) -> None:
+    spreads = {r: played(heuristic(rule, r)) for r in SINGLE}
 
     for resource in SINGLE:
-        assert min(SINGLE, key=lambda rule: spreads[rule][resource]) == resource, spreads
+        assert min(SINGLE, key=lambda own: spreads[own][resource]) == resource, spreads
     assert heuristic("best-fit", "disk") is heuristic("best-fit"), "it is about room, not load"
 
 

@@ -166,7 +166,7 @@ def _low(fleet: Fleet, resource: Resource = "requests") -> Scores:
 
 
 def _even(fleet: Fleet, resource: Resource = "requests") -> Scores:
-    return -_load(fleet, added=False, resource=resource) - _low(fleet, resource)
+    return _low(fleet, resource) - _load(fleet, added=False, resource=resource)
 
 
 _ON_ANY_RESOURCE = {"least-allocated": _low, "evenest": _even}
