@@ -8,11 +8,14 @@ from statistics import median
 from typing import Any
 
 from benchmarks.placement.plays import SIZES
+from pilothouse.learn.placement.judging import KINDS
 from pilothouse.policy import shipped
 
 GENERALIZES = 0.05
 MOST_RANDOM = 0.02
-NOT_SETS = ("controls", "shuffled", "rules")
+CONTROLS = ("controls", "shuffled")
+NOT_SETS = (*CONTROLS, "rules")
+FIVE = "5 seeds"
 Rows = list[dict[str, Any]]
 
 
@@ -39,6 +42,22 @@ def show(results: dict[str, Any]) -> int:
         print(f"{part}: {text_of(results[part])}")
     print(f"{failed} lines fail")
     return 1 if failed else 0
+
+
+def missing(results: dict[str, Any]) -> list[str]:
+    """What is promised and was not measured: sizes of the five seeds, and controls."""
+    found = []
+    for kind in KINDS:
+        kept = results["policies"].get(kind, {})
+        rows = kept.get(FIVE, {}).get("lines", [])
+        have = {size: {row["weights"] for row in rows if row["nodes"] == size} for size in SIZES}
+        found += [
+            f"{kind}: {size} nodes were played by {len(own)} of five seeds"
+            for size, own in have.items()
+            if len(own) < 5
+        ]
+        found += [f"{kind}: {part} were not measured" for part in CONTROLS if not kept.get(part)]
+    return found
 
 
 def _show_lines(kind: str, rows: Rows, rules: Rows) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.scheduling import measure
 from benchmarks.scheduling.arms import ARMS, BROKEN
-from benchmarks.scheduling.summary import missed, summarize, table, too_wide
+from benchmarks.scheduling.summary import means, missed, summarize, table, too_wide
 from pilothouse.home import home
 from pilothouse.lab import Lab, Wish
 
@@ -40,7 +40,7 @@ FULL_FORM = (
 
 def main() -> int:
     arguments = _arguments()
-    arms = list(ARMS) if arguments.arms == "all" else arguments.arms.split(",")
+    arms = arguments.arms.split(",")
     lab = Lab(home() / "lab")
     wish = Wish(
         workers=0,
@@ -50,9 +50,13 @@ def main() -> int:
         policy=arguments.policy,
         profile="el-rl",
     )
-    runs = _alternate(lab, wish, arms, arguments)
+    if arguments.show:
+        content = json.loads(arguments.out.read_text())
+        arms, runs = content["arms"], content["runs"]
+    else:
+        runs = _alternate(lab, wish, arms, arguments)
     summary = {arm: summarize(arm, runs) for arm in arms}
-    print(table(summary))
+    print(table(summary) + "\n\n" + means(summary))
     reported = arguments.nodes > MUST_HOLD_NODES
     failed = [text for arm in arms for text in missed(arm, summary[arm], reported=reported)]
     for text in failed:
@@ -67,11 +71,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=8, help="of each arm, at least")
     parser.add_argument("--most-runs", type=int, default=16, help="while an interval is too wide")
     usual = ",".join(USUAL_ARMS)
-    parser.add_argument("--arms", default=usual, help=f"all, or of {', '.join(ARMS)}")
+    parser.add_argument("--arms", default=usual, help=f"of {', '.join(ARMS)}")
     parser.add_argument("--percentage", type=int, default=100, help="of nodes to score, all arms")
     parser.add_argument("--policy", default="el-rl", help="a policy's name or file")
     parser.add_argument("--out", type=Path, default=HERE / "results.json")
     parser.add_argument("--resume", action="store_true", help="add turns to those in --out")
+    parser.add_argument("--show", action="store_true", help="only what is in --out")
     return parser.parse_args()
 
 
@@ -155,6 +160,7 @@ def _write(arguments: argparse.Namespace, runs: list[Any], summary: dict[str, An
 def _way(arguments: argparse.Namespace) -> dict[str, Any]:
     """What runs must have in common to be taken together."""
     return {
+        "arms": arguments.arms.split(","),
         "nodes": arguments.nodes,
         "pods": arguments.pods,
         "percentage_of_nodes_to_score": arguments.percentage,

@@ -238,5 +238,17 @@ def table(summary: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def means(summary: dict[str, dict[str, Any]]) -> str:
+    """How well each arm's mean ratio is known."""
+    lines = ["| arm | mean ratio | 95 % | known to |", "|---|---:|---|---:|"]
+    for arm, s in summary.items():
+        low, high = s["mean_ratio_low"], s["mean_ratio_high"]
+        if arm != "stock" and s["mean_ratio"] is not None and high < UNKNOWN:
+            half = 50 * (high - low) / s["mean_ratio"]
+            spread = f"{low:.2f}-{high:.2f}"
+            lines.append(f"| {arm} | {s['mean_ratio']:.2f} | {spread} | ± {half:.1f} % |")
+    return "\n".join(lines)
+
+
 def _cell(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"

@@ -48,8 +48,8 @@ func (r *rooms) writable() *rooms {
 }
 
 // compareWithDefault works out, beside the scheduling cycles, whether the chosen node is among
-// those the default's resource scores (least allocated and balanced) would have chosen. In the
-// cycle it copies one flag per node, no more.
+// those the default's resource scores (least allocated and balanced) would have chosen. This cycle
+// copies one flag per node; the next one copies the rooms, where the comparison is not done by then.
 func (p *Placement) compareWithDefault(pod *v1.Pod, chosen int) {
 	seen, candidate := p.rows.rooms, slices.Clone(p.rows.candidate)
 	seen.readers.Add(1)

@@ -95,6 +95,25 @@ def test_networks_that_were_not_played_at_a_size_are_told(
     assert "1.000 (1.000) | 1.000 (1.000; 1 of 5) |" in capsys.readouterr().out.replace("|  |", "|")
 
 
+def test_what_was_not_measured_is_told() -> None:
+    whole = {
+        kind: {"5 seeds": {"lines": rows(*"abcde", sizes=tuple(plays.SIZES))}}
+        | {part: {"date": "2026-11-16"} for part in tables.CONTROLS}
+        for kind in judging.KINDS
+    }
+    assert tables.missing({"policies": whole}) == []
+
+    whole["lb"]["5 seeds"]["lines"] = rows(*"abcd", sizes=("5000",)) + rows(
+        *"abcde", sizes=tuple(size for size in plays.SIZES if size != "5000")
+    )
+    del whole["ee"]["shuffled"]
+    assert tables.missing({"policies": whole}) == [
+        "ee: shuffled were not measured",
+        "lb: 5000 nodes were played by 4 of five seeds",
+    ]
+    assert len(tables.missing({"policies": {}})) == len(judging.KINDS) * (len(plays.SIZES) + 2)
+
+
 def generalizing(*, what: str, small: float, large: float, **more: Any) -> dict[str, Any]:
     """How one line at 5,000 nodes is counted against 6 to 32."""
     both = rows("a")

@@ -95,9 +95,17 @@ def test_equal_returns_are_told_from_worse_ones() -> None:
     def holds(ours: list[float], peer: list[float]) -> list[bool]:
         return [line.holds for line in equal_lines("", ours, peer, loss=30.0)]
 
-    assert holds([-1.0, -1.3, -0.9, -1.1, -1.2], [-1.1, -1.2, -1.0, -0.9, -1.2]) == [True, True]
-    assert holds([-1.4, -1.3, -1.4, -1.3, -1.4], [-1.0, -0.9, -1.0, -1.0, -0.9]) == [True, False]
-    assert holds([-1.0, -5.0, -1.1, -1.0, -0.9], [-1.1, -0.9, -1.0, -1.1, -0.9]) == [False, True]
+    assert holds([-1.0, -1.3, -0.9, -1.1, -1.2], [-1.1, -1.2, -1.0, -0.9, -1.2]) == [True] * 3
+    assert holds([-1.4, -1.3, -1.4, -1.3, -1.4], [-1.0, -0.9, -1.0, -1.0, -0.9]) == [
+        True,
+        False,
+        True,
+    ]
+    assert holds([-1.0, -5.0, -1.1, -1.0, -0.9], [-1.1, -0.9, -1.0, -1.1, -0.9]) == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_thesis_preset_is_held_to_its_slowest_and_its_median_seed() -> None:

@@ -7,8 +7,10 @@ import base64
 import itertools
 import json
 import re
+import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from pilothouse.policy.features import seeing
 from pilothouse.policy.machines import Machine
 from pilothouse.policy.network import Floats, Network, pool
 from pilothouse.policy.reasons import KNOBS, Flip
+from pilothouse.scorer import app as app_module
 from pilothouse.scorer.app import Parts, create_app
 from pilothouse.scorer.board import LATENCY_SECONDS, Board, Latency, PolicySource
 from pilothouse.scorer.placements import Placements
@@ -213,6 +216,23 @@ def test_every_node_of_a_large_cluster_is_told_what_would_have_flipped_it(scorer
     assert took < 3, f"{took:.1f} s of CPU"
 
 
+@pytest.mark.parametrize("nodes", [3, 64])
+def test_among_equal_nodes_the_chosen_one_is_not_told_how_to_be_chosen(
+    scorer: Scorer, nodes: int
+) -> None:
+    scorer.view.rows = [a_machine(f"n{i}") for i in range(nodes)]
+
+    said = scorer.suggest(cpu_millicores=100, memory_mib=64)
+    rows = {row["node"]: row for row in said["nodes"]}
+    chosen = rows.pop(said["chosen"])
+
+    assert chosen["flips"], "a worse node would have lost to its equals"
+    for flip in chosen["flips"]:
+        assert f"{said['chosen']} would have been chosen" not in flip["sentence"]
+    for name, row in rows.items():
+        assert all(f"{name} would have been chosen" in one["sentence"] for one in row["flips"])
+
+
 def test_a_node_without_a_rival_says_so(scorer: Scorer) -> None:
     scorer.view.rows = [a_machine("alone")]
 
@@ -266,12 +286,45 @@ def test_a_published_suggestion_overrides_the_policy_until_it_expires(scorer: Sc
 
     said = scorer.suggest(uid="uid-1")
     assert (said["chosen"], said["published"]) == ("far", True)
+    assert not any(row["flips"] for row in said["nodes"]), "no feature of a node decided"
+    assert {row["no_flip"] for row in said["nodes"] if row["feasible"]} == {
+        "scores published for this pod decided, whatever the nodes are like"
+    }
     table = scorer.call("GET", "/v1/table").json()
     assert table["suggestions"]["uid-1"]["scores"] == {"far": 90.0, "near": 10.0}
     assert scorer.suggest(uid="uid-2")["published"] is False
     scorer.clock.now += 31
     assert scorer.suggest(uid="uid-1")["published"] is False
     assert scorer.call("GET", "/v1/table").json()["suggestions"] == {}
+
+
+def test_few_are_explained_at_once_and_the_scheduler_gets_its_table_meanwhile(
+    scorer: Scorer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, begun = threading.Event(), threading.Semaphore(0)
+    right = app_module.suggest
+
+    def slow(*given: Any) -> Any:
+        begun.release()
+        assert done.wait(30)
+        return right(*given)
+
+    monkeypatch.setattr(app_module, "suggest", slow)
+    most = app_module.EXPLAINED_AT_ONCE
+    with ThreadPoolExecutor(most) as pool:
+        held = [pool.submit(scorer.suggest, cpu_millicores=100) for _ in range(most)]
+        for _ in held:
+            assert begun.acquire(timeout=30)
+        refused = scorer.call("POST", "/v1/suggestions", json={"pod": {}})
+        table = scorer.call("GET", "/v1/table")
+        done.set()
+        answers = [one.result(timeout=30) for one in held]
+
+    assert refused.status_code == 429
+    assert "Others are being answered" in refused.text
+    assert table.status_code == 200
+    assert all(answer["chosen"] for answer in answers)
+    assert scorer.suggest(cpu_millicores=100)["chosen"], "places are given back"
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": ""}])

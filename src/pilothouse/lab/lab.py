@@ -159,6 +159,7 @@ class Lab:
             )
         same = (planned.workers, planned.fake_nodes) == (wish.workers, wish.fake_nodes)
         same = same and planned.scheduler == wish.scheduler
+        same = same and wish.fake_lease_seconds in (None, planned.fake_lease_seconds)
         if not same or (wish.prometheus and not planned.prometheus):
             raise LabUnavailable(
                 f"A lab with {planned.workers} workers, {planned.fake_nodes} fake nodes and "
@@ -246,8 +247,10 @@ class Lab:
         self._wait_port("etcd", "127.0.0.1", site.ports["etcd"])
         self.start(controlplane.apiserver(site))
         self._wait_for("kube-apiserver", START_SECONDS, self._api_ready)
-        crowded = planned.fake_nodes > CROWD
-        patience = 10 + planned.fake_lease_seconds if crowded else LOST_SECONDS
+        heartbeats_are_rare = planned.fake_nodes > CROWD or (
+            planned.fake_lease_seconds > fake.lease_seconds(planned.fake_nodes)
+        )
+        patience = 10 + planned.fake_lease_seconds if heartbeats_are_rare else LOST_SECONDS
         self.start(controlplane.controller_manager(site, patience=patience))
         self.apply((controlplane.MANIFESTS / "roles.yaml").read_text())
 

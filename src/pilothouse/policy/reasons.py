@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pilothouse.policy.choice import TIE
 from pilothouse.policy.features import FEATURES, MOST_MS, seeing
 from pilothouse.policy.network import Flags, Floats, Network
 
@@ -85,12 +86,15 @@ def contributions(
     return found
 
 
-def flips(network: Network, rows: Floats, pooled: Floats, rival_q: Floats) -> list[Flip | None]:
+def flips(
+    network: Network, rows: Floats, pooled: Floats, rival_q: Floats, wins: Flags
+) -> list[Flip | None]:
     """What latency or CPU share had to be for each node (rows, features) to lose or to win.
 
-    Each node has a rival, and the pool is one for all or one for each. The nearest flip is given.
+    Each node has a rival, which it beat or which beat it, also where both are equally good. The
+    pool is one for all or one for each. The nearest flip is given.
     """
-    found = every_flip(network, rows, pooled, rival_q, (LATENCY, CPU))
+    found = every_flip(network, rows, pooled, rival_q, wins, (LATENCY, CPU))
     return [of_row[0] if of_row else None for of_row in found]
 
 
@@ -99,6 +103,7 @@ def every_flip(
     rows: Floats,
     pooled: Floats,
     rival_q: Floats,
+    wins: Flags,
     knobs: Sequence[Knob] = KNOBS,
 ) -> list[list[Flip]]:
     """The same for every feature that can flip a node by itself, the nearest first."""
@@ -106,14 +111,19 @@ def every_flip(
     for start in range(0, len(rows), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
         pools = pooled if pooled.ndim == 1 else pooled[part]
-        found += _flips_of(network, rows[part], pools, rival_q[part, np.newaxis], knobs)
+        rivals, won = rival_q[part, np.newaxis], wins[part, np.newaxis]
+        found += _flips_of(network, rows[part], pools, rivals, won, knobs)
     return found
 
 
 def _flips_of(
-    network: Network, rows: Floats, pooled: Floats, rival_q: Floats, knobs: Sequence[Knob]
+    network: Network,
+    rows: Floats,
+    pooled: Floats,
+    rival_q: Floats,
+    wins: Flags,
+    knobs: Sequence[Knob],
 ) -> list[list[Flip]]:
-    wins = network.judge(network.encode(rows[:, np.newaxis]), pooled) > rival_q
     found: list[list[tuple[float, Flip]]] = [[] for _ in rows]
     for knob in knobs:
         (feature,) = seeing((knob.feature,), network.beside_cpu)
@@ -121,7 +131,7 @@ def _flips_of(
         variants = _variants(rows, knob)
         encoded = network.encode(variants.reshape(-1, len(FEATURES)))
         q = network.judge(encoded.reshape(*variants.shape[:-1], -1), pooled)
-        other = (q > rival_q) != wins
+        other = np.where(wins, q < rival_q - TIE, q > rival_q + TIE)
         if knob is LATENCY:
             other &= rows[:, [_AT["latency_known"]]] != 0
         distance = np.where(other, np.abs(knob.values - now[:, np.newaxis]) / knob.span, np.inf)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import BoundedSemaphore
 from typing import Annotated, Any
 
 import msgspec
@@ -37,6 +39,10 @@ PAGE = Path(__file__).parent / "page"
 MOST_BODY_BYTES = 32 << 20  # an extender without nodeCacheCapable sends every node whole
 RECORD_BODY_BYTES = 4 << 20
 SOURCE_LIMIT = 64
+# Reasons for thousands of nodes take half a second of a processor, which the scheduler's next table
+# would wait for if there were many of them at once.
+EXPLAINED_AT_ONCE = 2
+EXPLAINING_WAIT_SECONDS = 0.5
 DESCRIPTION = "Scores nodes for pods with a trained policy, and says why."
 Problems = dict[int | str, dict[str, Any]]
 
@@ -85,6 +91,7 @@ def _problems(*statuses: int) -> Problems:
         401: "The token is missing or wrong.",
         413: "Too large.",
         422: "A value is not usable.",
+        429: "Others are being answered.",
         503: "No policy is loaded, or nothing more can be kept.",
     }
     return {
@@ -135,12 +142,23 @@ def _add_process(app: FastAPI, parts: Parts, metrics: Metrics) -> None:
 
 def _add_suggestions(app: FastAPI, parts: Parts) -> None:
     board = parts.board
+    places = BoundedSemaphore(EXPLAINED_AT_ONCE)
 
-    @app.post("/v1/suggestions", tags=["scoring"], responses=_problems(413, 422, 503))
+    @contextmanager
+    def in_turn() -> Iterator[None]:
+        if not places.acquire(timeout=EXPLAINING_WAIT_SECONDS):
+            raise Refused(429, "Others are being answered.", "Ask again, or name fewer nodes.")
+        try:
+            yield
+        finally:
+            places.release()
+
+    @app.post("/v1/suggestions", tags=["scoring"], responses=_problems(413, 422, 429, 503))
     def suggestions(given: shapes.SuggestionRequest) -> shapes.SuggestionOut:
         """Scores for one pod, with the features, contributions and flip of every node."""
         _require_policy(parts)
-        return suggest(board, given.pod, given.nodes)
+        with in_turn():
+            return suggest(board, given.pod, given.nodes)
 
     @app.put(
         "/v1/suggestions/{uid}",

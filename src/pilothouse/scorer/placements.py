@@ -20,6 +20,7 @@ import numpy as np
 from pilothouse import __version__
 from pilothouse.journal import Ingested, Journal, Run
 from pilothouse.policy import FEATURES, Policy
+from pilothouse.policy.choice import TIE
 from pilothouse.policy.network import Floats, Network
 from pilothouse.policy.reasons import Flip, contributions, flips
 from pilothouse.scorer.suggest import flip_sentence
@@ -124,8 +125,11 @@ def _reasons(network: Network, group: Sequence[_Numbers]) -> Iterator[dict[str, 
     q = network.judge(network.encode(features), pooled)
     rivals = 1 + q[:, 1:].argmax(axis=-1) if q.shape[1] > 1 else None
     found: list[Flip | None] = [None] * len(group)
+    won = np.zeros(len(group), np.bool_)
     if rivals is not None:
-        found = flips(network, features[:, 0], pooled, q[np.arange(len(group)), rivals])
+        rival_q = q[np.arange(len(group)), rivals]
+        won = q[:, 0] >= rival_q - TIE
+        found = flips(network, features[:, 0], pooled, rival_q, won)
     for at, one in enumerate(group):
         reasons: dict[str, Any] = {
             "contributions": {
@@ -133,7 +137,7 @@ def _reasons(network: Network, group: Sequence[_Numbers]) -> Iterator[dict[str, 
                 for row, node in enumerate(one.names)
             }
         }
-        if rivals is not None and q[at, 0] > q[at, rivals[at]]:
+        if rivals is not None and won[at]:
             reasons["flip"] = _flip_text(found[at], one.names[0], one.names[rivals[at]])
         yield reasons
 

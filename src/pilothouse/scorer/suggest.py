@@ -129,13 +129,20 @@ def suggest(board: Board, pod: PodIn, nodes: Sequence[NodeIn] | None) -> Suggest
     wanted = list(known) if names is None else [name for name in names if name in known]
     chosen = _chosen(scored, scores)
     reasons = _reasons(board, scored)
-    flips = _flips(board, scored, [known[name] for name in wanted])
+    flips = {} if published else _flips(board, scored, chosen, [known[name] for name in wanted])
     return SuggestionOut(
         policy=board.policy.version if board.policy else "",
         chosen=scored.machines[chosen].name if chosen >= 0 else None,
         published=published is not None,
         nodes=[
-            _node_score(scored, known[name], scores, reasons, flips.get(known[name]))
+            _node_score(
+                scored,
+                known[name],
+                scores,
+                reasons,
+                flips.get(known[name]),
+                published=published is not None,
+            )
             for name in wanted
         ],
         unknown=[name for name in names or () if name not in known],
@@ -155,28 +162,34 @@ def _reasons(board: Board, scored: Scored) -> dict[str, NDArray[np.float32]]:
     return contributions(board.policy.network, scored.features, scored.pooled, scored.candidates)
 
 
-def _flips(board: Board, scored: Scored, rows: Sequence[int]) -> dict[int, list[FlipOut]]:
-    """For each candidate that has a rival, all that would have flipped it; the nearest first."""
+def _flips(
+    board: Board, scored: Scored, chosen: int, rows: Sequence[int]
+) -> dict[int, list[FlipOut]]:
+    """For each candidate that has a rival, all that would have flipped it; the nearest first.
+
+    The rival of the chosen node is the best of the others, and theirs is the chosen one.
+    """
     assert board.policy is not None
-    best = np.flatnonzero(scored.candidates)
-    best = best[np.argsort(-scored.q[best], kind="stable")]
+    others = scored.candidates.copy()
+    others[chosen] = False
     asked = np.asarray([row for row in rows if scored.candidates[row]], np.intp)
-    if len(best) < 2 or not len(asked):
+    if not others.any() or not len(asked):
         return {}
-    rivals = np.where(asked == best[0], best[1], best[0])
+    second = int(np.argmax(np.where(others, scored.q, -np.inf)))
+    wins = asked == chosen
+    rivals = np.where(wins, second, chosen)
     found = every_flip(
-        board.policy.network, scored.features[asked], scored.pooled, scored.q[rivals]
+        board.policy.network, scored.features[asked], scored.pooled, scored.q[rivals], wins
     )
+    names = [machine.name for machine in scored.machines]
     return {
-        int(row): [_flip_out(scored, flip, int(row), int(rival)) for flip in flips]
-        for row, rival, flips in zip(asked, rivals, found, strict=True)
+        int(row): [_flip_out(flip, names[row], names[second] if won else names[row]) for flip in of]
+        for row, won, of in zip(asked, wins, found, strict=True)
     }
 
 
-def _flip_out(scored: Scored, found: Flip, row: int, rival: int) -> FlipOut:
-    wins = scored.q[row] > scored.q[rival]
-    name, other = scored.machines[row].name, scored.machines[rival].name
-    sentence = flip_sentence(found, name, f"{other if wins else name} would have been chosen")
+def _flip_out(found: Flip, name: str, then_chosen: str) -> FlipOut:
+    sentence = flip_sentence(found, name, f"{then_chosen} would have been chosen")
     now, then = round(found.now, 6), round(found.then, 6)
     return FlipOut(feature=found.feature, now=now, then=then, sentence=sentence)
 
@@ -187,6 +200,8 @@ def _node_score(
     scores: NDArray[np.int64],
     reasons: dict[str, NDArray[np.float32]],
     flips: list[FlipOut] | None,
+    *,
+    published: bool,
 ) -> NodeScore:
     return NodeScore(
         node=scored.machines[row].name,
@@ -200,14 +215,16 @@ def _node_score(
         contributions={name: round(float(values[row]), 6) for name, values in reasons.items()},
         flip=flips[0] if flips else None,
         flips=flips or [],
-        no_flip="" if flips else _no_flip(scored, row, flips),
+        no_flip="" if flips else _no_flip(scored, row, flips, published=published),
     )
 
 
-def _no_flip(scored: Scored, row: int, flips: list[FlipOut] | None) -> str:
+def _no_flip(scored: Scored, row: int, flips: list[FlipOut] | None, *, published: bool) -> str:
     name = scored.machines[row].name
     if not scored.candidates[row]:
         return f"{name} was no candidate: it is to be avoided, or the pod does not fit there"
+    if published:
+        return "scores published for this pod decided, whatever the nodes are like"
     if flips is None:
         return f"{name} was the only candidate"
     return f"no single feature of {name} within its range would have changed the choice"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pilothouse.errors import InternalError
-from pilothouse.learn.placement import judging
+from pilothouse.learn.placement import judging, training
 from pilothouse.learn.placement.chooser import HEURISTICS, SINGLE_FEATURES, Choice, Learned
 from pilothouse.learn.placement.comparing import compare, moving_average
 from pilothouse.learn.placement.course import Family, draw
@@ -36,6 +36,19 @@ def test_shipped_policy_holds_its_promises(policy: str, exam: Exam) -> None:
     lines = judging.judge(policy, Learned(policy, shipped(policy).network), exam)
 
     assert broken(lines) == []
+
+
+@pytest.mark.parametrize("policy", judging.KINDS)
+def test_shipped_card_says_what_its_command_measures_today(policy: str) -> None:
+    made = shipped(policy)
+    validation = training.validation_of(FAST, named(OF_POLICY[policy]))
+    now = judging.judge(policy, Learned(policy, made.network), validation)
+
+    told = made.card.measured["validation, simulated"]
+    assert [line["what"] for line in told] == [line.what for line in now]
+    for before, line in zip(told, now, strict=True):
+        assert before["holds"] == line.holds
+        assert before["value"] == pytest.approx(line.value, rel=0.01, abs=1e-3)
 
 
 def broken(lines: list[Line]) -> list[str]:

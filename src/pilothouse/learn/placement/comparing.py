@@ -168,13 +168,14 @@ def _row(arm: str, figure: str, by_seed: F8) -> Row:
 def followed(comparison: Comparison) -> dict[str, list[int | None]]:
     """By arm, after each change: placements until the load followed in all seeds.
 
-    It followed when every later pod keeps its soft limit; None: not before the next change.
+    It followed when every later pod keeps its soft limit; None: not before the next change. A
+    change that no placement comes after says nothing.
     """
     starts = comparison.changes
     found: dict[str, list[int | None]] = {}
     for arm, own in comparison.played.items():
         spans = list(zip(starts, (*starts[1:], len(own.in_soft)), strict=True))
-        counts = [(own.followed_after(start, end), end - start) for start, end in spans]
+        counts = [(own.followed_after(a, b), b - a) for a, b in spans if b > a]
         found[arm] = [count if count <= many else None for count, many in counts]
     return found
 

@@ -100,7 +100,7 @@ def play_on(
         step = fleet.place(chooser.choose(fleet))
         figures = _told(step, resource)
         rows.append({name: np.where(going, own, np.nan) for name, own in figures.items()})
-        tries = np.where(step.invalid, tries + 1, 0)
+        tries = np.where(step.invalid & going, tries + 1, 0)
         if (tries >= MOST_TRIES).any():
             raise InternalError(
                 f"{chooser.name} chose a node without room {MOST_TRIES} times for one pod although "

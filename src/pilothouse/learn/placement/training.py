@@ -84,9 +84,7 @@ def train(
             trainer.save(out / CHECKPOINT)
             told(progress, trainer.total_steps)
     seconds = time.perf_counter() - began
-    nodes = max(settings.stages)
-    sizes = min(VALIDATION_NODES[0], nodes), nodes
-    validation = judging.exam(sizes, count=32, steps=4 * nodes, resource=reward.resource)
+    validation = validation_of(settings, reward)
     lines = _write_all(policy, trainer, validation, out, command)
     best = max(seeds, key=lambda seed: _merit(lines[seed]))
     _copy(out / f"{policy}-seed{best}", out / policy)
@@ -97,6 +95,13 @@ def train(
         compile_seconds=trainer.compile_seconds,
         lines=lines,
     )
+
+
+def validation_of(settings: Settings, reward: Reward) -> Exam:
+    """What the seed that ships is chosen on: up to as many nodes as it was trained on."""
+    nodes = max(settings.stages)
+    sizes = min(VALIDATION_NODES[0], nodes), nodes
+    return judging.exam(sizes, count=32, steps=4 * nodes, resource=reward.resource)
 
 
 def _write_all(
