@@ -86,9 +86,10 @@ def _alternate(
     runs = _runs_before(arguments) if arguments.resume else []
     done = 1 + max((run["turn"] for run in runs), default=-1)
     for turn in range(done, max(arguments.runs, arguments.most_runs)):
-        if turn >= arguments.runs and not _too_wide(arms, runs):
+        now = arms if turn < arguments.runs else not_known(arms, runs)
+        if not now:
             break
-        runs += _turn(lab, wish, in_turn(arms, turn), turn, arguments)
+        runs += _turn(lab, wish, in_turn(now, turn), turn, arguments)
         _write(arguments, runs, {arm: summarize(arm, runs) for arm in arms})
     return runs
 
@@ -140,10 +141,11 @@ def _turn(
     return runs
 
 
-def _too_wide(arms: list[str], runs: list[dict[str, Any]]) -> bool:
-    """Whether an arm that is held to a throughput is not known well enough yet."""
-    held = set(arms) & {"plugin", *BROKEN}
-    return any(too_wide(summarize(arm, runs)) is not None for arm in held)
+def not_known(arms: list[str], runs: list[dict[str, Any]]) -> list[str]:
+    """The arms that are held to a throughput and not known well enough yet, and stock."""
+    held = [arm for arm in arms if arm in ("plugin", *BROKEN)]
+    wide = [arm for arm in held if too_wide(summarize(arm, runs)) is not None]
+    return [*["stock"] * ("stock" in arms), *wide] if wide else []
 
 
 def _write(arguments: argparse.Namespace, runs: list[Any], summary: dict[str, Any]) -> None:

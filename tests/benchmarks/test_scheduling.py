@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.scheduling.arms import BROKEN
 from benchmarks.scheduling.measure import CYCLE, mean, plugin_calls, quantiles, total
-from benchmarks.scheduling.run import HERE, USUAL_ARMS, in_turn, main
+from benchmarks.scheduling.run import HERE, USUAL_ARMS, in_turn, main, not_known
 from benchmarks.scheduling.summary import cost, missed, summarize, table, too_wide
 from pilothouse.testing import impostor
 
@@ -112,6 +112,17 @@ def test_ratios_that_differ_from_turn_to_turn_are_not_known_well_enough() -> Non
     assert summary["mean_ratio"] == pytest.approx(1.2 * 1.5**0.5)
     assert summary["mean_ratio_low"] < summary["mean_ratio"] < summary["mean_ratio_high"]
     assert any("is known to ±" in said for said in missed("hung", summary))
+
+
+def test_only_arms_that_are_not_known_well_enough_get_more_turns() -> None:
+    found = runs("hung", 1.2) + [run for run in runs("slow", 1.1) if run["arm"] == "slow"]
+    arms = ["stock", "hung", "slow"]
+    assert not_known(arms, found) == []
+
+    for run in found:
+        if run["arm"] == "hung" and run["turn"] % 2:
+            run["pods_per_second"] *= 1.5
+    assert not_known(arms, found) == ["stock", "hung"]
 
 
 def test_stock_runs_at_both_ends_of_a_turn_and_their_mean_is_what_arms_are_held_to() -> None:

@@ -9,7 +9,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from pilothouse.scorer.board import Board
-from pilothouse.scorer.watch import LONGEST_SILENCE_SECONDS, PROBE_SECONDS, Probes
+from pilothouse.scorer.watch import (
+    ASKED_WITHIN_SECONDS,
+    LONGEST_SILENCE_SECONDS,
+    MOST_PROBED,
+    PROBE_SECONDS,
+    Probes,
+)
 from tests.scorer.test_scorer import Clock, FixedView, a_machine
 
 ANSWER = b'{"latency_ms": 12.5, "spread_ms": 1.0}'
@@ -67,10 +73,47 @@ def test_a_node_without_a_probe_is_asked_less_and_less_and_one_that_answers_at_o
                     clock.now += PROBE_SECONDS
                 return asked.total() - before
 
-            assert await rounds(60) < 12
+            assert await rounds(60) < 8
             answers.append(ANSWER)
             clock.now += LONGEST_SILENCE_SECONDS
             assert await rounds(5) == 5
             await probes.close()
+
+    asyncio.run(check())
+
+
+def test_a_large_cluster_is_asked_in_several_rounds_before_what_it_said_grows_old() -> None:
+    nodes = 400
+
+    async def check() -> None:
+        board, clock = a_board(*["127.0.0.1"] * nodes)
+        asked: Counter[str] = Counter()
+        async with a_probe(asked, lambda: ANSWER) as port:
+            probes = Probes(board, port)
+            for number in range(1, 1 + round(ASKED_WITHIN_SECONDS / PROBE_SECONDS)):
+                await probes.ask([""])
+                assert asked.total() == MOST_PROBED * number
+                clock.now += PROBE_SECONDS
+            assert len(board.latencies()) == nodes
+            await probes.close()
+
+    asyncio.run(check())
+
+
+def test_nodes_that_answer_come_before_those_that_never_did() -> None:
+    async def check() -> None:
+        there, clock = a_board(*["127.0.0.1"] * MOST_PROBED)
+        strangers = [a_machine(f"a{i}", address="127.0.0.2") for i in range(MOST_PROBED)]
+        board = Board(view=FixedView(*strangers, *there.machines()), clock=clock)
+        asked: Counter[str] = Counter()
+        async with a_probe(asked, lambda: ANSWER) as port:
+            probes = Probes(board, port)
+            counts = []
+            for _ in range(4):
+                await probes.ask([""])
+                counts.append(asked.total())
+                clock.now += PROBE_SECONDS
+            await probes.close()
+        assert counts == [0, MOST_PROBED, 2 * MOST_PROBED, 3 * MOST_PROBED]
 
     asyncio.run(check())

@@ -125,7 +125,10 @@ def _flips_of(
     knobs: Sequence[Knob],
 ) -> list[list[Flip]]:
     found: list[list[tuple[float, Flip]]] = [[] for _ in rows]
+    latency_known = rows[:, [_AT["latency_known"]]] != 0
     for knob in knobs:
+        if knob is LATENCY and not latency_known.any():
+            continue
         (feature,) = seeing((knob.feature,), network.beside_cpu)
         now = rows[:, _AT[knob.feature]]
         variants = _variants(rows, knob)
@@ -133,7 +136,7 @@ def _flips_of(
         q = network.judge(encoded.reshape(*variants.shape[:-1], -1), pooled)
         other = np.where(wins, q < rival_q - TIE, q > rival_q + TIE)
         if knob is LATENCY:
-            other &= rows[:, [_AT["latency_known"]]] != 0
+            other &= latency_known
         distance = np.where(other, np.abs(knob.values - now[:, np.newaxis]) / knob.span, np.inf)
         best = distance.argmin(axis=-1)
         for at in np.flatnonzero(other.any(axis=-1)):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -17,14 +18,18 @@ from pilothouse.clients.prometheus import Prometheus
 from pilothouse.clients.resources import KINDS
 from pilothouse.policy.machines import USER_ANNOTATION, Machine, Rows
 from pilothouse.scorer.app import Parts
-from pilothouse.scorer.board import Board, Latency, PolicySource
+from pilothouse.scorer.board import LATENCY_SECONDS, Board, Latency, PolicySource
 from pilothouse.scorer.metrics import Metrics
 
 CHORE_SECONDS = 1.0
 PROBE_SECONDS = 2.0
 PROBE_TIMEOUT_SECONDS = 3.0
-LONGEST_SILENCE_SECONDS = 30.0  # until a node that never answered is asked again
+LONGEST_SILENCE_SECONDS = 120.0  # until a node that never answered is asked again
+SILENCE_GROWS = 4
 MOST_PROBED_AT_ONCE = 64
+# Of a round; a large cluster takes several. More only where measurements would grow too old.
+MOST_PROBED = 100
+ASKED_WITHIN_SECONDS = LATENCY_SECONDS / 2
 MOST_USERS = 16
 VIEW_SECONDS = 0.25  # one look serves all requests within so short a time
 
@@ -78,15 +83,21 @@ class Probes:
         self._limit = asyncio.Semaphore(MOST_PROBED_AT_ONCE)
         # Node to when it may be asked again and how long the pause was: not every node has a probe.
         self._silent: dict[str, tuple[float, float]] = {}
+        self._asked: dict[str, float] = {}  # node to when
 
     async def ask(self, users: Sequence[str]) -> None:
         """Whoever is due, once; what does not answer leaves no measurement."""
         machines = [m for m in self._board.machines() if m.address]
         known = {machine.name for machine in machines}
         self._silent = {node: when for node, when in self._silent.items() if node in known}
+        self._asked = {node: when for node, when in self._asked.items() if node in known}
         now = self._board.clock()
         due = [m for m in machines if self._silent.get(m.name, (now, 0.0))[0] <= now]
-        await asyncio.gather(*(self._ask_one(machine, users) for machine in due))
+        # Those that answer first, and of them those that have waited longest.
+        due.sort(key=lambda m: (m.name in self._silent, self._asked.get(m.name, float("-inf"))))
+        most = max(MOST_PROBED, math.ceil(len(machines) * PROBE_SECONDS / ASKED_WITHIN_SECONDS))
+        self._asked |= {machine.name: now for machine in due[:most]}
+        await asyncio.gather(*(self._ask_one(machine, users) for machine in due[:most]))
 
     async def _ask_one(self, machine: Machine, users: Sequence[str]) -> None:
         answers = await asyncio.gather(*(self._measured(machine, user) for user in users))
@@ -100,7 +111,7 @@ class Probes:
             self._silent.pop(machine.name, None)
             return
         _, before = self._silent.get(machine.name, (0.0, PROBE_SECONDS / 2))
-        pause = min(2 * before, LONGEST_SILENCE_SECONDS)
+        pause = min(SILENCE_GROWS * before, LONGEST_SILENCE_SECONDS)
         self._silent[machine.name] = (self._board.clock() + pause, pause)
 
     async def _measured(self, machine: Machine, user: str) -> _Measured | None:
