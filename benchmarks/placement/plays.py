@@ -21,13 +21,15 @@ from pilothouse.learn.placement.judging import Exam, Marks
 from pilothouse.policy import Policy, shipped
 
 HELD_OUT = 500_000
-# label: nodes, clusters, pods
+# label: nodes, clusters (at least), pods
 SIZES = {
     "3": ((3, 3), 48, 30),
     "6-32": ((6, 32), 64, 128),
     "500": ((500, 500), 32, 1_500),
     "5000": ((5_000, 5_000), 4, 15_000),
 }
+# The most less the least of thousands of loads varies more from cluster to cluster than a count.
+MORE_CLUSTERS = {("lb", "5000"): 8}
 TRAINED_ON, BEYOND = ("3", "6-32"), ("500", "5000")
 BEST_RULE = {"ee": "used-first", "lb": "evenest", "el-rl": "near-used-first"}
 COMPARED = {"ee": judging.PACKERS, "lb": judging.LEVELERS, "el-rl": judging.RULE_KEEPERS}
@@ -61,6 +63,7 @@ class Task(NamedTuple):
     """One arm's play of one part of the exam of one size."""
 
     size: str
+    clusters: int
     part: str
     arm: Arm
     keep: Path
@@ -69,14 +72,18 @@ class Task(NamedTuple):
     @property
     def file(self) -> Path:
         name = self.arm.name.replace(" ", "-")
-        clusters = SIZES[self.size][1]
-        return self.keep / f"{self.size}-{clusters}-{self.part}-{name}.json"
+        return self.keep / f"{self.size}-{self.clusters}-{self.part}-{name}.json"
+
+
+def clusters_of(kind: str, size: str) -> int:
+    return MORE_CLUSTERS.get((kind, size), SIZES[size][1])
 
 
 @lru_cache(maxsize=1)
-def exam_of(size: str) -> Exam:
-    nodes, count, steps = SIZES[size]
-    return judging.exam(nodes, seed=HELD_OUT, count=count, steps=steps)
+def exam_of(size: str, clusters: int = 0) -> Exam:
+    """Of so many clusters, or as many as that size has at least."""
+    nodes, least, steps = SIZES[size]
+    return judging.exam(nodes, seed=HELD_OUT, count=clusters or least, steps=steps)
 
 
 def played(task: Task) -> Marks | None:
@@ -85,7 +92,7 @@ def played(task: Task) -> Marks | None:
         return Marks.from_json(json.loads(task.file.read_text(encoding="utf-8")))
     if time.time() > task.until:
         return None
-    marks = exam_of(task.size).marks(task.part, task.arm.chooser())
+    marks = exam_of(task.size, task.clusters).marks(task.part, task.arm.chooser())
     half = task.file.with_suffix(".half")
     half.write_text(json.dumps(marks.to_json()), encoding="utf-8")
     half.replace(task.file)
@@ -96,10 +103,10 @@ def tasks_of(
     sizes: list[str], arms: dict[str, list[Arm]], *, keep: Path, until: float
 ) -> list[Task]:
     """All plays: small clusters first; rules before networks, and of those the shipped first."""
-    found: dict[tuple[str, str, Arm], Task] = {}
+    found: dict[tuple[str, int, str, Arm], Task] = {}
     for size in sizes:
         wanted = [
-            (part, Arm(rule))
+            (clusters_of(kind, size), part, Arm(rule))
             for kind in arms
             for rule in dict.fromkeys((*COMPARED[kind], "heuristic"))
             for part in (judging.PARTS_OF[kind] if rule in beside(kind) else ("mixed",))
@@ -107,9 +114,11 @@ def tasks_of(
         longest = max(map(len, arms.values()))
         for place in range(longest):
             for kind, own in arms.items():
-                wanted += [(part, own[place]) for part in judging.PARTS_OF[kind] if own[place:]]
-        for part, arm in wanted:
-            found.setdefault((size, part, arm), Task(size, part, arm, keep, until))
+                clusters = clusters_of(kind, size)
+                parts = judging.PARTS_OF[kind] if own[place:] else ()
+                wanted += [(clusters, part, own[place]) for part in parts]
+        for what in wanted:
+            found.setdefault((size, *what), Task(size, *what, keep, until))
     return list(found.values())
 
 

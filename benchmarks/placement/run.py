@@ -38,6 +38,7 @@ from benchmarks.placement.plays import (
     Arm,
     Task,
     beside,
+    clusters_of,
     exam_of,
     played,
     tasks_of,
@@ -69,13 +70,18 @@ Rows = list[dict[str, Any]]
 
 def judged(kind: str, arm: Arm, size: str, known: dict[Task, Marks]) -> Rows:
     """Every line of one arm at one size, from the marks; none where a play is missing."""
-    exam = exam_of(size)
-    exam.known = {(t.part, t.arm.name): marks for t, marks in known.items() if t.size == size}
+    clusters = clusters_of(kind, size)
+    exam = exam_of(size, clusters)
+    exam.known = {
+        (t.part, t.arm.name): marks
+        for t, marks in known.items()
+        if (t.size, t.clusters) == (size, clusters)
+    }
     needed = [(part, arm.name) for part in judging.PARTS_OF[kind]]
     needed += [("mixed", rule) for rule in COMPARED[kind]]
     if any(one not in exam.known for one in needed):
         return []
-    own: dict[str, Any] = {"nodes": size, "clusters": SIZES[size][1], "date": str(date.today())}
+    own: dict[str, Any] = {"nodes": size, "clusters": clusters, "date": str(date.today())}
     if arm.is_rule:
         own["rule"] = arm.name
     else:
@@ -128,7 +134,7 @@ def lines_part(kind: str, rows: Rows, kept: dict[str, Any], weights: set[str]) -
     name = set_of(kind, weights)
     before = kept.get("policies", {}).get(kind, {}).get(name, {}).get("lines", [])
     new = {(row["nodes"], row["weights"]) for row in rows}
-    rest = [r for r in _still_said(before) if r["weights"] in weights]
+    rest = [r for r in _still_said(kind, before) if r["weights"] in weights]
     rest = [r for r in rest if (r["nodes"], r["weights"]) not in new]
     both = sorted(rest + rows, key=lambda row: (list(SIZES).index(row["nodes"]), row["seed"]))
     return {"policies": {kind: {name: _dated({"lines": both, "beyond": generalized(both)})}}}
@@ -138,14 +144,14 @@ def rules_part(kind: str, rows: Rows, kept: dict[str, Any]) -> dict[str, Any]:
     """The same figures of rules."""
     before = kept.get("policies", {}).get(kind, {}).get("rules", {}).get("lines", [])
     new = {row["nodes"] for row in rows}
-    both = [row for row in _still_said(before) if row["nodes"] not in new] + rows
+    both = [row for row in _still_said(kind, before) if row["nodes"] not in new] + rows
     both.sort(key=lambda row: list(SIZES).index(row["nodes"]))
     return {"policies": {kind: {"rules": _dated({"lines": both})}}}
 
 
-def _still_said(rows: Rows) -> Rows:
+def _still_said(kind: str, rows: Rows) -> Rows:
     """Rows of as many clusters as are played now."""
-    return [row for row in rows if row.get("clusters") == SIZES[row["nodes"]][1]]
+    return [row for row in rows if row.get("clusters") == clusters_of(kind, row["nodes"])]
 
 
 def _dated(found: dict[str, Any]) -> dict[str, Any]:

@@ -170,9 +170,9 @@ def test_a_play_that_was_kept_is_not_played_again_and_none_begins_late(
 ) -> None:
     monkeypatch.setitem(plays.SIZES, "3", ((3, 3), 2, 6))
     monkeypatch.setattr(plays, "exam_of", plays.exam_of.__wrapped__)
-    task = Task("3", "mixed", Arm("used-first"), tmp_path, time.time() + 60)
+    task = Task("3", 2, "mixed", Arm("used-first"), tmp_path, time.time() + 60)
     first = plays.played(task)
-    monkeypatch.setattr(plays, "exam_of", lambda size: pytest.fail("played again"))
+    monkeypatch.setattr(plays, "exam_of", lambda *given: pytest.fail("played again"))
     again = plays.played(task._replace(until=0.0))
 
     assert first is not None
@@ -197,6 +197,19 @@ def test_plays_are_enough_to_judge_by_and_rules_come_first(tmp_path: Path) -> No
         assert {("mixed", rule) for rule in plays.COMPARED[kind]} <= {
             (task.part, task.arm.where) for task in small
         }
+
+
+def test_a_figure_that_varies_more_is_taken_on_more_clusters_and_so_are_its_rules(
+    tmp_path: Path,
+) -> None:
+    arms = {kind: [Arm(kind)] for kind in judging.KINDS}
+    tasks = plays.tasks_of(["5000"], arms, keep=tmp_path, until=0.0)
+    clusters = {task.arm.where: task.clusters for task in tasks if task.part == "mixed"}
+
+    assert clusters["lb"] == clusters["evenest"] == plays.clusters_of("lb", "5000") == 8
+    assert clusters["ee"] == clusters["used-first"] == plays.clusters_of("ee", "5000") == 4
+    kept = {"policies": {"lb": {"5 seeds": {"lines": rows(*"abcde", sizes=("5000",))}}}}
+    assert run.lines_part("lb", [], kept, set("abcde"))["policies"]["lb"]["5 seeds"]["lines"] == []
 
 
 def test_what_is_written_can_be_read_and_has_a_row_on_a_line() -> None:
