@@ -51,7 +51,9 @@ STEPS = {3: 8_000, 32: 3_000}
 
 
 def settings_of(nodes: int, steps: int) -> Settings:
-    """One stage, ten clusters, an update for every ten placements; the rest as the fast preset."""
+    """One stage, ten clusters, an update for every ten placements, the first weights drawn as
+    PyTorch draws them; the rest as the fast preset.
+    """
     return replace(
         FAST,
         steps=steps,
@@ -63,6 +65,7 @@ def settings_of(nodes: int, steps: int) -> Settings:
         stages=(nodes,),
         stage_shares=(1.0,),
         fewest_nodes=min(nodes, 3),
+        initialization="uniform",
     )
 
 

@@ -146,6 +146,17 @@ def test_target_values_the_learners_choice_of_the_next_pods_feasible_nodes() -> 
     assert (np.asarray(goal) != np.asarray(greedy)).any()  # not the plain DQN target
 
 
+def test_first_weights_can_be_drawn_as_pytorch_draws_them() -> None:
+    drawn = initial(jax.random.PRNGKey(1), replace(TINY, initialization="uniform"))
+
+    for weight, bias in [*drawn["encoder"], *drawn["head"]]:
+        most = weight.shape[0] ** -0.5
+        assert float(jnp.abs(weight).max()) <= most
+        assert 0 < float(jnp.abs(bias).max()) <= most
+    weight = drawn["encoder"][0][0]
+    assert float(weight.std()) == pytest.approx(weight.shape[0] ** -0.5 / 3**0.5, rel=0.2)
+
+
 def test_next_pod_that_fits_nowhere_and_an_ended_episode_are_worth_nothing() -> None:
     weights = initial(jax.random.PRNGKey(1), TINY)
     after = a_sight(3)

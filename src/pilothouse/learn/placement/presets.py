@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pilothouse.errors import InvalidSetting
 from pilothouse.learn.placement.course import Family
@@ -34,6 +35,7 @@ class Settings:
     courses: int = 512  # drawn per stage; played in random order
     encoder: tuple[int, ...] = (16, 16)
     head: tuple[int, ...] = (16,)
+    initialization: Literal["he", "uniform"] = "he"  # uniform: as PyTorch does unless told
     family: Family = field(default_factory=Family)
 
     def __post_init__(self) -> None:

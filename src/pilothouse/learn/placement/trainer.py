@@ -48,7 +48,9 @@ SCALE = np.array([1.0 / SCALING.get(name, 1.0) for name in FEATURES], np.float32
 
 
 def initial(key: Array, settings: Settings) -> Weights:
-    """He's initialization; the last layer starts small, so that first values are near zero."""
+    """He's initialization, whose last layer starts small, so that first values are near zero; or
+    uniform, by the number of inputs alone, biases too.
+    """
     width = settings.encoder[-1]
     sizes = {
         "encoder": (len(FEATURES), *settings.encoder),
@@ -59,8 +61,12 @@ def initial(key: Array, settings: Settings) -> Weights:
         weights[part] = []
         for into, out in pairwise(widths):
             key, own = jax.random.split(key)
-            spread = (2.0 / into) ** 0.5 * (0.1 if out == 1 else 1.0)
-            layer = spread * jax.random.normal(own, (into, out)), jnp.zeros(out)
+            if settings.initialization == "he":
+                spread = (2.0 / into) ** 0.5 * (0.1 if out == 1 else 1.0)
+                layer = spread * jax.random.normal(own, (into, out)), jnp.zeros(out)
+            else:
+                drawn = jax.random.uniform(own, (into + 1, out), minval=-1.0) * into**-0.5
+                layer = drawn[:-1], drawn[-1]
             weights[part].append(layer)
     return weights
 
