@@ -7,7 +7,7 @@ import json
 from statistics import median
 from typing import Any
 
-from benchmarks.placement.plays import SIZES
+from benchmarks.placement.plays import SIZES, clusters_of
 from pilothouse.learn.placement.judging import KINDS
 from pilothouse.policy import shipped
 
@@ -45,12 +45,16 @@ def show(results: dict[str, Any]) -> int:
 
 
 def missing(results: dict[str, Any]) -> list[str]:
-    """What is promised and was not measured: sizes of the five seeds, and controls."""
+    """What is promised and was not measured: sizes of the five seeds, on as many clusters as are
+    played now, and controls.
+    """
     found = []
     for kind in KINDS:
         kept = results["policies"].get(kind, {})
-        rows = kept.get(FIVE, {}).get("lines", [])
-        have = {size: {row["weights"] for row in rows if row["nodes"] == size} for size in SIZES}
+        have: dict[str, set[str]] = {size: set() for size in SIZES}
+        for row in kept.get(FIVE, {}).get("lines", []):
+            if row["clusters"] == clusters_of(kind, row["nodes"]):
+                have[row["nodes"]].add(row["weights"])
         found += [
             f"{kind}: {size} nodes were played by {len(own)} of five seeds"
             for size, own in have.items()
