@@ -6,12 +6,11 @@ network, batch, updates per placement and schedules, on 3 and on up to 32 nodes,
 run in a process of its own, each round with its own seed. Both ends are judged alike: the networks
 are played greedily on held-out courses. Over the rounds, paired by seed, the peer's return may not
 be significantly above ours, in the mean by no more than 2 % of an untrained network's loss, and
-surely not by 5 %. The
-simulator alone, the learner alone and compiling are timed apart; the peer gets one thread or two,
-whichever is faster. PyTorch is looked for in the interpreter given by ``--peer`` (Debian:
-``apt-get install python3-torch``). Then the thesis preset is trained from nothing, three seeds of
-each policy, compiling included, and held to the lines of three nodes in the median. Prints the
-tables, writes results.json and ends with 1 when a line fails.
+surely not by 5 %. The simulator alone, the learner alone and compiling are timed apart; the peer
+gets one thread or two, whichever is faster. PyTorch is looked for in the interpreter given by
+``--peer`` (Debian: ``apt-get install python3-torch``). Then the thesis preset is trained from
+nothing, three seeds of each policy, compiling included, and held to the lines of three nodes in the
+median. Prints the tables, writes results.json and ends with 1 when a line fails.
 """
 
 from __future__ import annotations
@@ -382,6 +381,8 @@ def show(results: dict[str, Any], lines: list[Line]) -> None:
         for part in ("simulator", "learner"):
             own = {arm: parts[part] for arm, parts in found["milliseconds"].items()}
             _show_row(found["nodes"], f"{part} alone, ms", own)
+        compiling = f"{found['compile']['median']:.3g} s, then {found['with compiling']:.2g} times"
+        print(f"| {found['nodes']} | compiling, and as fast with it | {compiling} | |")
         returns = {arm: spread(found["returns by seed"][arm]) for arm in ("ours", "peer")}
         _show_row(found["nodes"], f"final return (untrained {found['untrained']:.2f})", returns)
     for line in lines:

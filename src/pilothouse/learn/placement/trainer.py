@@ -42,6 +42,8 @@ Weights = dict[str, list[tuple[Array, Array]]]  # "encoder" and "head": (weight,
 
 LEAST = float(np.finfo(np.float32).min)
 SCALE = np.array([1.0 / SCALING.get(name, 1.0) for name in FEATURES], np.float32)
+# XLA's own choice, 3, compiles for longer and runs no faster.
+OPTIMIZING: dict[str, str | bool] = {"xla_backend_optimization_level": "1"}
 
 
 # ---- the network: the same function as pilothouse.policy.Network ----
@@ -275,8 +277,8 @@ class Trainer:
         self.compile_seconds = 0.0
         self._stage = -1
         self._chunk = 0
-        first = jax.jit(jax.vmap(partial(_first_carry, settings)))
-        self._carry: Carry = first(jnp.array(self.seeds))
+        first = jax.vmap(partial(_first_carry, settings))
+        self._carry: Carry = self._once(first, jnp.array(self.seeds))
         self._courses: dict[str, Array] = {}
 
     def run(self) -> Iterator[Progress]:
@@ -363,9 +365,16 @@ class Trainer:
         ]
         each = [world.load(courses) for courses in drawn]
         self._courses = {k: jnp.asarray(np.stack([c[k] for c in each])) for k in each[0]}
-        carry = jax.jit(jax.vmap(partial(_start_stage, s)))(self._courses, self._carry)
+        carry = self._once(jax.vmap(partial(_start_stage, s)), self._courses, self._carry)
         self._carry = jax.tree.map(jnp.copy, carry)  # nothing twice: the program takes it over
         self._stage, self._chunk = stage, 0
+
+    def _once(self, function: Any, *arguments: Any) -> Any:
+        """What this makes of its arguments; what compiling took is kept apart."""
+        began = time.perf_counter()
+        program = _compile(function, *arguments)
+        self.compile_seconds += time.perf_counter() - began
+        return program(*arguments)
 
     def _program(self) -> Any:
         """This stage's chunk, compiled; what compiling took is kept apart."""
@@ -414,7 +423,12 @@ def _compiled(
     together = alone if many == 1 else jax.vmap(chunk)
     abstract: Any = jax.ShapeDtypeStruct
     arguments = jax.tree.unflatten(shape, [abstract(s, d) for s, d in kinds])
-    return jax.jit(together, donate_argnums=1).lower(*arguments).compile()
+    return _compile(together, *arguments, donated=1)
+
+
+def _compile(function: Any, *arguments: Any, donated: int | tuple[()] = ()) -> Any:
+    lowered = jax.jit(function, donate_argnums=donated).lower(*arguments)
+    return lowered.compile(compiler_options=OPTIMIZING)
 
 
 def _first_carry(settings: Settings, seed: Array) -> Carry:
