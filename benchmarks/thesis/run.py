@@ -2,11 +2,11 @@
 """The thesis's tests on three real workers, and simulated: ``python -m benchmarks.thesis.run``.
 
 Brings up a lab with our scheduler, plays every arm by its own scheduler on the same pods and
-latencies, then two once more with a node that is lost and a better one that joins. Prints the
-tables, writes ``results.json`` and, into ``--out``, the plots. Needs root on Linux, as the lab
-does; ``--simulated`` needs no lab, plays all arms on simulated nodes and writes ``simulated.json``.
-Exits non-zero when a placement failed, EL-RL broke more limits than the default scheduler, or its
-load did not follow a change within three placements.
+latencies (test 2), then two once more with a node that is lost and a better one that joins, and
+four of them test 1. Prints the tables, writes ``results.json`` and, into ``--out``, the plots.
+Needs root on Linux, as the lab does; ``--simulated`` needs no lab, plays all arms on simulated
+nodes and writes ``simulated.json``. Exits non-zero when a placement failed, EL-RL broke more limits
+than the default scheduler, or its load did not follow a change within three placements.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ HERE = Path(__file__).parent
 FULL_FORM = ("", "--simulated")
 ARMS = tuple(comparing.USUAL_ARMS.split(","))
 MOVING_ARMS = ("default", "el-rl")  # one that follows, one that does not
+FIRST_ARMS = ("default", "heuristic", "ee", "el-rl")  # of test 1, whose steps take as long
+FIRST_CYCLES = 3
 SIMULATED_SEEDS = 10
 
 
@@ -85,6 +87,7 @@ def on_workers(given: argparse.Namespace) -> list[Comparison]:
         latency_factor=given.latency_factor,
     )
     moving = replace(trial, nodes_move=True)
+    first = replace(trial, test=1, cycles=FIRST_CYCLES)
     lab = Lab(home() / "lab")
     wish = Wish(workers=3, scheduler="pilothouse", policy="el-rl")
     lab.up(wish, say=lambda text: print(f"lab: {text}"))
@@ -92,6 +95,7 @@ def on_workers(given: argparse.Namespace) -> list[Comparison]:
         return [
             play(lab, trial, ARMS, given.seeds),
             play(lab, moving, MOVING_ARMS, given.seeds),
+            play(lab, first, FIRST_ARMS, given.seeds),
         ]
     finally:
         lab.down()

@@ -66,7 +66,7 @@ type Args struct {
 	JournalTokenFile string `json:"journalTokenFile,omitempty"`
 	// QueueSize bounds the records that wait to be sent; what does not fit is dropped and counted.
 	QueueSize int `json:"queueSize,omitempty"`
-	// CompareShare is the share of enforced placements for which the default's choice is worked out.
+	// CompareShare is the share of enforced placements compared with the default's resource scores.
 	CompareShare float64 `json:"compareShare,omitempty"`
 	// UncountedNamespaces hold pods that do not make a node active.
 	UncountedNamespaces []string `json:"uncountedNamespaces,omitempty"`

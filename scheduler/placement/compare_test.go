@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/testutil"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
@@ -90,6 +92,25 @@ func TestReserve_ASampledPodIsComparedWithTheDefaultsChoice(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Affinity, taints and spread are not worked out, so nobody may take it for all of the default.
+func TestComparisons_HelpNamesTheScoresThatAreCompared(t *testing.T) {
+	registerMetrics()
+	compared(Enforce, true) // a metric shows once it has a value
+	found, err := legacyregistry.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range found {
+		if family.GetName() == "pilothouse_scheduler_comparisons_total" {
+			if !strings.Contains(family.GetHelp(), "the default's resource scores") {
+				t.Fatal(family.GetHelp())
+			}
+			return
+		}
+	}
+	t.Fatal("there is no such metric")
 }
 
 func TestReserve_OnlyTheSampleIsCompared(t *testing.T) {

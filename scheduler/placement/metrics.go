@@ -18,12 +18,14 @@ func counter(name, help string, labels ...string) *metrics.CounterVec {
 }
 
 var (
-	cycles      = counter("cycles_total", "Scheduling cycles by path: scored, overridden, fallback, or why skipped.", "path")
-	panics      = counter("panics_total", "Panics that were recovered, by where.", "where")
-	refreshes   = counter("refreshes_total", "Refreshes of the score table, by result.", "result")
-	records     = counter("records_total", "Records of placements: sent, dropped because the queue was full, or failed.", "result")
+	cycles    = counter("cycles_total", "Scheduling cycles by path: scored, overridden, fallback, or why skipped.", "path")
+	panics    = counter("panics_total", "Panics that were recovered, by where.", "where")
+	refreshes = counter("refreshes_total", "Refreshes of the score table, by result.", "result")
+	records   = counter("records_total",
+		"Records of placements: sent, dropped because the queue was full or the scheduler ended, or failed.", "result")
 	comparisons = counter("comparisons_total",
-		"Placements compared with the default's choice: agreed or disagreed, by mode.", "mode", "result")
+		"Placements compared: agreed or disagreed, by mode. Enforced ones with the choice of the default's resource "+
+			"scores (least allocated, balanced), shadowed ones with the policy's.", "mode", "result")
 	rejections = counter("hard_limit_rejections_total", "Nodes kept from a pod because of its hard latency limit.")
 	forward    = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Name: subsystem + "_forward_duration_seconds",

@@ -12,7 +12,9 @@ package placement
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -44,6 +46,8 @@ type Placement struct {
 	refresher *refresher
 	traffic   *traffic
 	recorder  *recorder
+	recording sync.WaitGroup
+	stop      context.CancelFunc
 	rejected  *rejected
 	rows      *rows // only touched within scheduling cycles, which come one after the other
 	serial    uint64
@@ -60,6 +64,7 @@ var (
 	_ fwk.ReservePlugin     = (*Placement)(nil)
 	_ fwk.PostBindPlugin    = (*Placement)(nil)
 	_ fwk.SignPlugin        = (*Placement)(nil)
+	_ io.Closer             = (*Placement)(nil)
 )
 
 // cycle is what the plugin remembers of one pod's scheduling cycle.
@@ -77,7 +82,8 @@ type cycle struct {
 // Clone implements fwk.StateData; a cycle is not changed by simulated additions and removals.
 func (c *cycle) Clone() fwk.StateData { return c }
 
-// New makes the plugin and starts what runs beside the scheduling cycles; all of it ends with ctx.
+// New makes the plugin and starts what runs beside the scheduling cycles; all of it ends with ctx,
+// or with Close.
 func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 	args, err := ReadArgs(given)
 	if err != nil {
@@ -85,12 +91,13 @@ func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plug
 	}
 	registerMetrics()
 	p := &Placement{args: args, handle: handle, rows: newRows(args.UncountedNamespaces)}
+	ctx, p.stop = context.WithCancel(ctx)
 	p.rejected = newRejected(handle)
 	p.recorder = newRecorder(args)
 	if args.Mode != Off {
 		p.refresher = newRefresher(args, p.rejected.retry)
 		go p.refresher.run(ctx)
-		go p.recorder.run(ctx)
+		p.recording.Go(func() { p.recorder.run(ctx) })
 	}
 	if args.Fallback == NetworkTraffic {
 		p.traffic = newTraffic(args)
@@ -103,6 +110,14 @@ func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plug
 
 // Name implements fwk.Plugin.
 func (p *Placement) Name() string { return Name }
+
+// Close ends what New started and waits, for lastSends at most, until the last records are sent.
+// The scheduler calls it when it ends.
+func (p *Placement) Close() error {
+	p.stop()
+	p.recording.Wait()
+	return nil
+}
 
 // recovered turns a panic into a count and a line in the log. Deferred, and only deferred.
 func recovered(where string) {

@@ -26,6 +26,7 @@ const (
 	batchWait        = 200 * time.Millisecond
 	sendTimeout      = 5 * time.Second
 	longestPause     = 2 * time.Second
+	lastSends        = 3 * time.Second // after the scheduler's end; longer than a pause: the batch in hand gets another try
 )
 
 // Record is one placement as the journal keeps it: where, by which path, and the very numbers.
@@ -124,6 +125,7 @@ type recorder struct {
 	token   string // file
 	queue   chan *Record
 	dropped atomic.Int64
+	ended   atomic.Bool // nobody reads the queue any more
 	client  *http.Client
 }
 
@@ -138,27 +140,46 @@ func newRecorder(args *Args) *recorder {
 
 // enqueue never waits: what does not fit is dropped, and how much was is part of the next batch.
 func (r *recorder) enqueue(record *Record) {
+	if r.ended.Load() {
+		r.drop(1)
+		return
+	}
 	select {
 	case r.queue <- record:
 	default:
-		r.dropped.Add(1)
-		records.WithLabelValues("dropped").Inc()
+		r.drop(1)
 	}
 }
 
+func (r *recorder) drop(count int) {
+	r.dropped.Add(int64(count))
+	records.WithLabelValues("dropped").Add(float64(count))
+}
+
+// run sends until ctx ends, and what is queued by then for a short while after.
 func (r *recorder) run(ctx context.Context) {
-	for {
+	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	context.AfterFunc(ctx, func() { time.AfterFunc(lastSends, stop) })
+	unsent := 0
+	for sending.Err() == nil {
 		batch := r.gather(ctx)
-		if len(batch) > 0 {
-			r.deliver(ctx, batch)
+		if len(batch) == 0 {
+			break
 		}
-		if ctx.Err() != nil {
-			return
+		if !r.deliver(sending, batch) {
+			unsent += len(batch)
 		}
+	}
+	r.ended.Store(true)
+	if unsent += len(r.queue); unsent > 0 {
+		r.drop(unsent)
+		klog.FromContext(ctx).Info("The scheduler ended before all records of placements were sent", "dropped", unsent)
 	}
 }
 
-// gather waits for a first record and takes what comes shortly after it.
+// gather waits for a first record and takes what comes shortly after it. Once ctx is over it waits
+// for nothing, and what it gives is empty when the queue is.
 func (r *recorder) gather(ctx context.Context) []*Record {
 	var batch []*Record
 	var enough <-chan time.Time
@@ -172,31 +193,37 @@ func (r *recorder) gather(ctx context.Context) []*Record {
 		case <-enough:
 			return batch
 		case <-ctx.Done():
-			return batch
+			select {
+			case record := <-r.queue:
+				batch = append(batch, record)
+			default:
+				return batch
+			}
 		}
 	}
 	return batch
 }
 
-// deliver tries until the batch is taken, refused for good, or the scheduler ends; the queue
-// absorbs what comes meanwhile.
-func (r *recorder) deliver(ctx context.Context, batch []*Record) {
+// deliver tries until the batch is taken or refused for good; the queue absorbs what comes
+// meanwhile. It is false when ctx ended before either.
+func (r *recorder) deliver(ctx context.Context, batch []*Record) bool {
 	pause := 100 * time.Millisecond
 	for {
-		again, err := r.send(context.WithoutCancel(ctx), batch)
+		again, err := r.send(ctx, batch)
 		if err == nil {
 			records.WithLabelValues("sent").Add(float64(len(batch)))
-			return
+			return true
 		}
-		if !again || ctx.Err() != nil {
+		if !again {
 			records.WithLabelValues("failed").Add(float64(len(batch)))
 			r.dropped.Add(int64(len(batch)))
 			klog.FromContext(ctx).V(2).Info("Records of placements were lost", "err", err, "records", len(batch))
-			return
+			return true
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
+			return false
 		}
 		pause = min(2*pause, longestPause)
 	}

@@ -17,7 +17,7 @@ import (
 const TableVersion = "pilothouse.dev/v1alpha1"
 
 const (
-	mostTableBytes   = 8 << 20
+	mostTableBytes   = 16 << 20
 	mostUsers        = 256
 	mostSuggestions  = 10_000
 	mostScorePerNode = 100

@@ -83,6 +83,7 @@ def test_what_a_cycle_takes_longer_is_against_the_stock_run_of_the_same_turn() -
 
     assert summary["added_cycle_ms"] == pytest.approx(0.5)
     assert summary["added_cycle_p50_ms"] == pytest.approx(0.25)
+    assert summary["added_cycle_p99_ms"] == pytest.approx(1.0)
     assert summary["plugin_call_ms"] == {"PreScore": 1.5}
     assert "| 0.500 | 0.250 |" in table({"hybrid": summary})
     older = summarize("plugin", runs("plugin", 1.0, cycle_quantiles_ms={}))

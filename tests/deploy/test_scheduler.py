@@ -6,12 +6,12 @@ from __future__ import annotations
 import copy
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 
-from deploy.render import CHART, PROFILES, profiles, render
+from deploy.render import CHART, HERE, PROFILES, profiles, render
 from tests.deploy.chart import ON, Document, find, named, rendered
 
 NAME = "pilothouse-scheduler"
@@ -33,7 +33,7 @@ def configured(helm: str, *values: str) -> Document:
 def arguments(document: Document) -> dict[str, Any]:
     (profile,) = document["profiles"]
     plugins = {entry["name"]: entry["args"] for entry in profile["pluginConfig"]}
-    return dict(plugins["PilothousePlacement"])
+    return cast("dict[str, Any]", plugins["PilothousePlacement"])
 
 
 def without_what_is_the_clusters(document: Document) -> Document:
@@ -65,6 +65,33 @@ def test_a_profile_differs_from_the_shipped_one_in_what_is_the_clusters(
     assert without_what_is_the_clusters(found) == without_what_is_the_clusters(shipped)
     assert arguments(found)["mode"] == "enforce"
     assert arguments(found)["scorerAddress"] == arguments(found)["journalAddress"] == SCORER
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_plugins_arguments_can_be_set_and_nothing_else_changes(helm: str, name: str) -> None:
+    chosen = f"placement.scheduler.profile={name}"
+    words = ("enforceHardLimit=true", "fallback=none", "compareShare=0", "uncountedNamespaces={a}")
+    given = {"enforceHardLimit": True, "fallback": "none", "compareShare": 0}
+    wanted = configured(helm, chosen)
+    arguments(wanted).update(given, uncountedNamespaces=["a"])
+
+    found = configured(helm, chosen, *(f"placement.scheduler.args.{word}" for word in words))
+    assert found == wanted
+
+
+def test_the_scheduler_without_arguments_is_as_it_was_before_there_were_any(helm: str) -> None:
+    """The manifest was written without them."""
+    assert rendered(helm, ON, BESIDE, "placement.scheduler.args=null") == rendered(helm, ON, BESIDE)
+    written = yaml.safe_load_all((HERE / "manifests" / "scheduler.yaml").read_text())
+    assert configured(helm) == yaml.safe_load(
+        named(list(written), "ConfigMap", NAME)["data"]["profile.yaml"]
+    )
+
+
+def test_every_profile_looks_at_all_nodes_as_its_readme_says() -> None:
+    assert "Each looks at all nodes" in (PROFILES / "README.md").read_text()
+    for path in PROFILES.glob("*.yaml"):
+        assert yaml.safe_load(path.read_text())["percentageOfNodesToScore"] == 100, path
 
 
 @pytest.mark.parametrize(
@@ -208,6 +235,8 @@ def test_a_new_profile_is_a_new_pod(helm: str) -> None:
         "placement.scheduler.replicas=0",
         "placement.scheduler.image.digest=latest",
         "placement.scheduler.images=x",
+        "placement.scheduler.args=enforceHardLimit",
+        "placement.scheduler.args.mode=shadow",
     ],
 )
 def test_chart_refuses_what_nobody_could_have_meant(helm: str, value: str) -> None:

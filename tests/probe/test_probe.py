@@ -128,7 +128,9 @@ def test_the_probe_serves_and_exports_what_it_measured() -> None:
         assert body["user"] == name
         assert body["latency_ms"] > 0
         _, metrics = await ask(port, "/metrics")
-        assert f'user="{name}",kind="http"' in metrics["text"].decode()
+        for what in ("latency", "spread"):
+            line = f'pilothouse_probe_{what}_milliseconds{{user="{name}",kind="http"}}'
+            assert line in metrics["text"].decode()
         assert (await ask(port, "/nonesuch"))[0] == 404
 
     run(check)

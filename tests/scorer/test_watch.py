@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from pilothouse.cli import probe, scorer
 from pilothouse.scorer.board import Board
 from pilothouse.scorer.watch import (
     ASKED_WITHIN_SECONDS,
@@ -117,3 +119,7 @@ def test_nodes_that_answer_come_before_those_that_never_did() -> None:
         assert counts == [0, MOST_PROBED, 2 * MOST_PROBED, 3 * MOST_PROBED]
 
     asyncio.run(check())
+
+
+def test_the_scorer_asks_probes_where_they_listen_unless_told_otherwise() -> None:
+    assert inspect.signature(scorer.scorer).parameters["probe_port"].default == probe.PORT

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pilothouse.cli.given import refuse_unread
 from pilothouse.cli.output import AsJson, print_json, print_table, progress
 from pilothouse.cli.placement_live import (
     NAMESPACE,
+    ONLY_LIVE,
     PROBE_PORT,
     ImageOption,
     NamespaceOption,
@@ -21,7 +23,10 @@ from pilothouse.cli.placement_live import (
 )
 
 if TYPE_CHECKING:
+    from pilothouse.learn.placement.thesis_tests import Trial
     from pilothouse.policy import Policy
+
+NOT_OF_FIGURES = ("test", "arms", "nodes_move")  # the thesis says which, and its nodes stay
 
 app = typer.Typer(help="Compare policies.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -33,6 +38,7 @@ def _group() -> None:
 
 @app.command()
 def placement(
+    ctx: typer.Context,
     test: Annotated[int, typer.Option(min=1, max=2, help="1: all come, all go. 2: rolling.")] = 1,
     arms: Annotated[str, typer.Option(help="Comma-separated.")] = (
         "default,most-allocated,best-fit,random,heuristic,hybrid,ee,lb,el-rl"
@@ -95,11 +101,16 @@ def placement(
             "--live plays the tests with the shipped policies: leave --reproduce, "
             "--phase training and --policies out."
         )
+    if live is None:
+        refuse_unread(ctx, "without --live", *ONLY_LIVE)
+    if reproduce:
+        refuse_unread(ctx, "with --reproduce thesis", "phase", *NOT_OF_FIGURES)
+    elif phase == "training":
+        unread = (*NOT_OF_FIGURES, "replacements", "policies")
+        refuse_unread(ctx, "with --phase training", *unread)
+    elif test == 1:
+        refuse_unread(ctx, "with --test 1", "replacements")
     find = shipped if policies is None else lambda name: read(policies / name)
-    if reproduce or phase == "training":
-        where = out or folder("reports") / "placement"
-        _draw(where, seeds, find, only_training=not reproduce, as_json=as_json)
-        return
     trial = Trial(
         test=test,
         pods=pods,
@@ -112,7 +123,13 @@ def placement(
         latency_factor=latency_factor,
         **PRESETS[preset],
     )
+    if reproduce or phase == "training":
+        where = out or folder("reports") / "placement"
+        _draw(where, trial, seeds, find, only_training=not reproduce, as_json=as_json)
+        return
     names = tuple(name.strip() for name in arms.split(",") if name.strip())
+    if not names:
+        raise InvalidSetting(f'--arms names no arm: "{arms}". Give one or more, comma-separated.')
     if live is not None:
         place = place_of(live, namespace, image, probe_port)
         comparison = compare_live(trial, names, place, seeds=seeds, quiet=as_json)
@@ -140,7 +157,13 @@ def placement(
 
 
 def _draw(
-    where: Path, seeds: int, find: Callable[[str], Policy], *, only_training: bool, as_json: bool
+    where: Path,
+    trial: Trial,
+    seeds: int,
+    find: Callable[[str], Policy],
+    *,
+    only_training: bool,
+    as_json: bool,
 ) -> None:
     """The thesis's figures, all twelve or those of its training phase."""
     from pilothouse.learn.extras import need
@@ -151,12 +174,15 @@ def _draw(
     with progress("Drawing", quiet=as_json, total=2 if only_training else 12) as advance:
         if only_training:
             written = []
-            for plot in reproducing.training_plots(seeds):
+            for plot in reproducing.training_plots(trial, seeds):
                 written += comparing.write_plot(plot, where)
                 advance()
         else:
-            written = reproducing.reproduce(where, seeds=seeds, find=find, told=advance)
+            written = reproducing.reproduce(where, trial, seeds=seeds, find=find, told=advance)
     if as_json:
-        print_json({"simulated": True, "written": [str(path) for path in written]})
+        paths = [str(path) for path in written]
+        print_json({"simulated": True, "notes": trial.deviations(), "written": paths})
         return
+    for note in trial.deviations():
+        typer.echo(note)
     typer.echo(f"Wrote {len(written)} files to {where} (simulated).")

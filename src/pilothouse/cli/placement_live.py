@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pilothouse.cli import probe
 from pilothouse.cli.output import print_json, progress
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from pilothouse.policy import Policy
 
 NAMESPACE = "pilothouse-placement"
-PROBE_PORT = 10271
+PROBE_PORT = probe.PORT
+ONLY_LIVE = ("namespace", "image", "probe_port")  # options
 KNOWN_SECONDS = 15.0  # then it goes on: a machine full of other work never measures well
 NOISE_MS = 20.0
 TABLE_SECONDS = 4.0  # the scorer asks probes every two seconds, the plugin asks it every second

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from pilothouse.cli.probe import PORT as PROBE_PORT
+
 PORT = 10270
 
 
@@ -20,8 +22,9 @@ def scorer(
     ] = None,
     prometheus: Annotated[str, typer.Option(help="Address of Prometheus, for /v1/nodes.")] = "",
     probe_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the latency probes; 0: ask none.")
-    ] = 0,
+        int,
+        typer.Option(min=0, max=65535, help="With --kubeconfig: of the latency probes; 0: none."),
+    ] = PROBE_PORT,
     host: Annotated[str, typer.Option(help="Address to serve on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free one.")] = PORT,
     token_file: Annotated[

@@ -9,9 +9,11 @@ from typing import Annotated
 import typer
 
 from pilothouse.cli import placement_live
+from pilothouse.cli.given import is_given, refuse_unread
 from pilothouse.cli.output import AsJson, RayOption, print_json, progress
 from pilothouse.cli.placement_live import (
     NAMESPACE,
+    ONLY_LIVE,
     PROBE_PORT,
     ImageOption,
     NamespaceOption,
@@ -115,6 +117,7 @@ def demand(
 
 @app.command()
 def placement(
+    ctx: typer.Context,
     policy: Annotated[str, typer.Option(help="ee, lb, el-rl, or a name with --reward.")],
     preset: Annotated[str, typer.Option(help="thesis or fast.")] = "fast",
     resource: Annotated[
@@ -163,7 +166,19 @@ def placement(
         raise UnknownName.among("policy", policy, tuple(rewards.OF_POLICY))
     if live is not None and from_journal is not None:
         raise InvalidSetting("Both --live and --from-journal are given. Keep one.")
+    if live is not None:
+        refuse_unread(ctx, "with --live", "resume", "seeds")
+    else:
+        refuse_unread(ctx, "without --live", *ONLY_LIVE)
+    if from_journal is not None:
+        refuse_unread(ctx, "with --from-journal", "resume", "seeds", "steps")
+    elif live is None:
+        refuse_unread(ctx, "without --live or --from-journal", "start")
     chosen = rewards.find(reward or rewards.OF_POLICY[policy], resource)
+    if chosen.resource != resource and is_given(ctx, "resource"):
+        raise InvalidSetting(
+            f"{reward} has the resource {chosen.resource}, but --resource is {resource}. Keep one."
+        )
     if from_journal is not None and chosen.resource == "disk":
         raise InvalidSetting("A recorded placement has no disk. Give a reward on another resource.")
     where = out or folder("models") / f"placement-{policy}"

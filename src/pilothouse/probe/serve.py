@@ -120,17 +120,20 @@ class Probe:
             "# HELP pilothouse_probe_latency_milliseconds Median latency to a user, by kind.",
             "# TYPE pilothouse_probe_latency_milliseconds gauge",
         ]
+        spreads = [
+            "# HELP pilothouse_probe_spread_milliseconds How far its samples lie apart, by kind.",
+            "# TYPE pilothouse_probe_spread_milliseconds gauge",
+        ]
         ages = ["# TYPE pilothouse_probe_age_seconds gauge"]
         for user, (at, found) in sorted(self._found.items()):
             label = user.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "")
             for kind, samples in (("tcp", found.tcp), ("http", found.http)):
                 if samples is not None:
-                    lines.append(
-                        f'pilothouse_probe_latency_milliseconds{{user="{label}",kind="{kind}"}} '
-                        f"{samples.median_ms:.3f}"
-                    )
+                    of = f'_milliseconds{{user="{label}",kind="{kind}"}}'
+                    lines.append(f"pilothouse_probe_latency{of} {samples.median_ms:.3f}")
+                    spreads.append(f"pilothouse_probe_spread{of} {samples.spread_ms:.3f}")
             ages.append(f'pilothouse_probe_age_seconds{{user="{label}"}} {self.clock() - at:.3f}')
-        return ("\n".join(lines + ages) + "\n").encode()
+        return ("\n".join(lines + spreads + ages) + "\n").encode()
 
 
 def _problem(status: int, message: str) -> tuple[int, str, bytes]:

@@ -27,6 +27,8 @@ TABLE_VERSION = "pilothouse.dev/v1alpha1"
 TABLE_SECONDS = 10.0  # how long the scheduler may go on without us
 LATENCY_SECONDS = 30.0  # how long a measurement is believed
 MOST_SUGGESTIONS = 10_000
+# Of all scores together. The plugin refuses a table above 16 MiB, and latencies are in it too.
+MOST_SUGGESTED_BYTES = 8 << 20
 DEFAULT_USER = ""
 
 
@@ -46,6 +48,7 @@ class Suggestion:
     scores: Mapping[str, float]
     source: str
     expires: float
+    size: int  # bytes in the table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +114,8 @@ class Board:
 
     def measured(self, user: str, node: str, latency: Latency) -> None:
         with self._lock:
+            if user not in self._latency:
+                self._forget()
             self._latency.setdefault(user, {})[node] = latency
 
     def latencies(self, user: str = DEFAULT_USER) -> dict[str, Latency]:
@@ -120,19 +125,34 @@ class Board:
             return {n: m for n, m in self._latency.get(user, {}).items() if m.at >= oldest}
 
     def users(self) -> list[str]:
+        """Whose latency is known."""
         with self._lock:
+            self._forget()
             return sorted(self._latency)
+
+    def _forget(self) -> None:
+        """Users that nothing is believed of any more: pods may name ever new ones."""
+        oldest = self.clock() - LATENCY_SECONDS
+        for user in [
+            u for u, of in self._latency.items() if max(m.at for m in of.values()) < oldest
+        ]:
+            del self._latency[user]
 
     def publish(self, uid: str, scores: Mapping[str, float], seconds: float, source: str) -> bool:
         """Keep a suggestion until it expires; False when there are too many already."""
         now = self.clock()
+        made = Suggestion(
+            scores=dict(scores),
+            source=source,
+            expires=now + seconds,
+            size=len(msgspec.json.encode(scores)),
+        )
         with self._lock:
             self._suggestions = {u: s for u, s in self._suggestions.items() if s.expires > now}
-            if uid not in self._suggestions and len(self._suggestions) >= MOST_SUGGESTIONS:
+            others = [s.size for u, s in self._suggestions.items() if u != uid]
+            if len(others) >= MOST_SUGGESTIONS or sum(others) + made.size > MOST_SUGGESTED_BYTES:
                 return False
-            self._suggestions[uid] = Suggestion(
-                scores=dict(scores), source=source, expires=now + seconds
-            )
+            self._suggestions[uid] = made
         return True
 
     def suggestion(self, uid: str) -> Suggestion | None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pilothouse.cli import main
-from pilothouse.learn.placement import reproducing, rewards, trainer
+from pilothouse.learn.placement import comparing, reproducing, rewards, trainer
+from pilothouse.learn.placement.thesis_tests import PRESETS, Trial
+from pilothouse.policy import Network, shipped
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("home")]
 
 
 def answered(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -140,6 +144,64 @@ def test_thesis_figures_are_drawn_one_plot_and_one_csv_each(
     assert all(f"{name} {version}" in page for name, version in made_by.items())
 
 
+def test_thesis_figures_are_of_the_preset_and_pods_that_are_given(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    trained: list[Trial] = []
+    monkeypatch.setitem(PRESETS, "thesis", {"cycles": 9})
+    monkeypatch.setattr(comparing, "_write_png", lambda plot, folder: folder / f"{plot.name}.png")
+    monkeypatch.setattr(reproducing, "training_plots", lambda t, seeds: trained.append(t) or [])
+    words = "compare placement --reproduce thesis --preset thesis --pods 3 --replacements 5"
+    words += f" --seeds 1 --hard 25 --out {tmp_path} --json"
+    code, out, _ = answered(capsys, *words.split())
+
+    assert code == 0
+    assert json.loads(out)["notes"] == [
+        "Soft and hard limits are 20 and 25 ms (the thesis's: 20 and 30 ms)."
+    ]
+    assert [(trial.cycles, trial.pods, trial.hard_ms) for trial in trained] == [(9, 3, 25)]
+    for number, steps in ((1, 27), (2, 8), (3, 27), (4, 8), (5, 27), (6, 27), (7, 27), (8, 7)):
+        assert len(figure(tmp_path / f"figure-5-{number:02d}.csv")) == steps
+    assert len(figure(tmp_path / "figure-5-11.csv")) == 8
+    page = (tmp_path / "index.html").read_text()
+    assert "9 cycles of test 1" in page
+    assert "limits are 20 and 25 ms" in page
+
+
+def test_cycles_are_spread_over_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Still:
+        """A trainer that learns nothing."""
+
+        CHUNKS = trainer.Trainer.CHUNKS
+
+        def __init__(self, *_: object) -> None: ...
+
+        def network(self) -> Network:
+            return shipped("ee").network
+
+        def run(self) -> Iterator[SimpleNamespace]:
+            yield from [SimpleNamespace(epsilon=0.0)] * self.CHUNKS
+
+    monkeypatch.setattr(trainer, "Trainer", Still)
+    for cycles, played in ((6, 8 * 3), (40, 40)):
+        nodes, _ = reproducing.training_plots(Trial(cycles=cycles, pods=2), 1)
+        assert {len(curve) for curve in nodes.curves.values()} == {played * 2}
+        assert len(nodes.changes) == 2 * 8
+
+
+@pytest.mark.parametrize("said", ["memory", "requests"])
+def test_resource_that_contradicts_a_reward_file_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, said: str
+) -> None:
+    file = tmp_path / "night.yaml"
+    file.write_text("resource: cpu\ncomponents: {new-node: 1}\n")
+    words = f"train placement --policy night --reward {file} --resource {said}"
+    code, _, err = answered(capsys, *words.split())
+
+    assert code == 2
+    assert f"night.yaml has the resource cpu, but --resource is {said}. Keep one." in err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -155,6 +217,40 @@ def test_thesis_figures_are_drawn_one_plot_and_one_csv_each(
         ("compare placement --live k --nodes-move --test 2", "only the lab's workers"),
         ("compare placement --preset slow", "Available: short, thesis"),
         ("compare placement --soft 40", "no larger than --hard"),
+        ("compare placement --soft 40 --phase training", "no larger than --hard"),
+        ("compare placement --arms ,", "--arms names no arm"),
+        ("train placement --policy ee --live k --resume", "--resume is not read with --live"),
+        ("train placement --policy ee --live k --seeds 1", "--seeds is not read with --live"),
+        *(
+            (
+                f"train placement --policy ee --from-journal j {given}",
+                f"{option} with --from-journal",
+            )
+            for given, option in (
+                ("--seeds 1", "--seeds is not read"),
+                ("--steps 9", "--steps is not read"),
+                ("--resume", "--resume is not read"),
+                ("--resume --steps 9", "--resume and --steps are not read"),
+            )
+        ),
+        (
+            "train placement --policy ee --start lb",
+            "--start is not read without --live or --from-journal. Leave it out.",
+        ),
+        *(
+            (f"{command} {option} 1", f"{option} is not read without --live")
+            for command in ("train placement --policy ee", "compare placement")
+            for option in ("--namespace", "--image", "--probe-port")
+        ),
+        *(
+            (f"compare placement {mode} {option}", f"{option.split()[0]} is not read with {mode}")
+            for mode, options in (
+                ("--reproduce thesis", ("--phase training",)),
+                ("--phase training", ("--replacements 9", "--policies p")),
+            )
+            for option in ("--test 1", "--arms defualt", "--nodes-move", *options)
+        ),
+        ("compare placement --replacements 9", "--replacements is not read with --test 1"),
     ],
 )
 def test_mistakes_are_named(capsys: pytest.CaptureFixture[str], words: str, message: str) -> None:

@@ -17,6 +17,7 @@ from pilothouse.learn.placement.trainer import THESIS
 from pilothouse.policy import read, shipped
 from pilothouse.scorer.board import Board, PolicySource
 from pilothouse.scorer.view import NoCluster
+from tests.learn.placement.test_trainer import events
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -42,6 +43,24 @@ def test_practice_writes_new_weights_that_a_scorer_takes_while_it_goes(tmp_path:
     assert made.updates == len(made.versions) == len(set(made.versions)) == 4
     assert taken == list(made.versions), "every version was served"
     assert read(made.stem).version == made.versions[-1]
+
+
+def test_practice_writes_its_curves_for_tensorboard(tmp_path: Path) -> None:
+    settings, reward = one_at_a_time(THESIS, 40), rewards.named("nearby")
+    made = practice("el-rl", settings, an_environment(), reward, seed=1, out=tmp_path)
+    (written,) = (tmp_path / "scalars").glob("events.out.tfevents.*")
+    _, *points = events(written)
+    learned = [point for _, point in points if "td_loss" in point]
+
+    assert len(learned) == made.updates
+    for point in learned:
+        assert set(point) == {"td_loss", "q_values", "epsilon", "steps_per_second"}
+        assert np.isfinite(list(point.values())).all()
+        assert point["steps_per_second"] > 0
+    assert len({point["q_values"] for point in learned}) > 1
+    assert [p["episodic_return"] for _, p in points if p not in learned] == pytest.approx(
+        made.returns
+    )
 
 
 def test_practice_goes_on_from_a_policy(tmp_path: Path) -> None:

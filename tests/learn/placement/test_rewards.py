@@ -180,6 +180,30 @@ def test_reward_file_is_a_weighted_sum_of_components(tmp_path: Path) -> None:
     assert reward.card()["name"] == "mine"
 
 
+def test_reward_file_that_names_no_resource_takes_the_given_one(tmp_path: Path) -> None:
+    silent, telling = tmp_path / "silent.yaml", tmp_path / "telling.yaml"
+    silent.write_text("components: {new-node: 1}\n")
+    telling.write_text("resource: cpu\ncomponents: {new-node: 1}\n")
+
+    assert find(str(silent)).resource == "requests"
+    assert find(str(silent), "memory").resource == "memory"
+    assert find(str(telling)).resource == "cpu"
+    with pytest.raises(UnknownName, match='Unknown resource "dsk"'):
+        find(str(silent), "dsk")
+
+
+def test_any_file_is_a_reward_file_but_a_known_name_stays_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("night-shift", "packing"):
+        Path(name).write_text("components: {idle-power: 1}\n")
+
+    assert find("night-shift").card()["components"] == {"idle-power": 1.0}
+    assert find("packing") == named("packing")
+    assert find("./packing").card()["components"] == {"idle-power": 1.0}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

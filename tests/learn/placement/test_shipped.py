@@ -38,6 +38,22 @@ def test_shipped_policy_holds_its_promises(policy: str, exam: Exam) -> None:
     assert broken(lines) == []
 
 
+@pytest.fixture(scope="module")
+def large() -> Exam:
+    return judging.exam((200, 200), seed=321_000, count=16, steps=600)
+
+
+@pytest.mark.parametrize(("policy", "other"), [("ee", "lb"), ("lb", "ee"), ("el-rl", "lb")])
+def test_shipped_policy_holds_them_on_clusters_far_larger_than_it_was_trained_on(
+    policy: str, other: str, large: Exam
+) -> None:
+    def judged(network: str) -> list[str]:
+        return broken(judging.judge(policy, Learned(network, shipped(network).network), large))
+
+    assert judged(policy) == []
+    assert judged(other) != []
+
+
 @pytest.mark.parametrize("policy", judging.KINDS)
 def test_shipped_card_says_what_its_command_measures_today(policy: str) -> None:
     made = shipped(policy)

@@ -1,7 +1,8 @@
 {{/* SPDX-License-Identifier: Apache-2.0 */}}
 {{/*
 A profile, copied here from deploy/scheduler, with what is this cluster's own: the name that pods ask for, the
-mode, the account, the Lease, and where the scorer and its token are. Everything else stays as it is there.
+mode, the account, the Lease, where the scorer and its token are, and the plugin's arguments that the values name.
+Everything else stays as it is there.
 */}}
 {{- define "pilothouse.scheduler.profile" -}}
 {{- $scheduler := .Values.placement.scheduler -}}
@@ -17,6 +18,7 @@ mode, the account, the Lease, and where the scorer and its token are. Everything
 {{- $_ := set .args "scorerAddress" $scorer -}}
 {{- $_ := set .args "journalAddress" $scorer -}}
 {{- $_ := set .args "journalTokenFile" "/etc/pilothouse/scorer/token" -}}
+{{- $_ := mergeOverwrite .args ($scheduler.args | default dict) -}}
 {{- end -}}
 {{- end -}}
 {{ toYaml $document }}

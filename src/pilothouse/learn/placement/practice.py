@@ -25,7 +25,7 @@ from pilothouse.learn.placement.rewards import Reward
 from pilothouse.learn.placement.scalars import Scalars
 from pilothouse.learn.placement.trainer import Settings, Transition
 from pilothouse.learn.placement.world import Sight
-from pilothouse.policy import Policy, artifact
+from pilothouse.policy import Network, Policy, artifact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +76,13 @@ def practice(
     began, running, losses = time.perf_counter(), 0.0, 0
     returns: list[float] = []
     versions: list[str] = []
+    updated, sights = began, []  # when it last was, and what was seen since
     seen, info = env.reset(seed=seed)
     with Scalars(out / "scalars") as scalars:
         while learner.placements < settings.steps:
             before = _sight(seen, info)
             choice = learner.choose(before)
+            sights.append(before)
             could = bool(info["action_mask"].any())
             seen, value, ended, cut, info = env.step(np.int64(choice))
             learner.take(_row(before, choice, float(value), ended, could, _sight(seen, info)))
@@ -88,9 +90,15 @@ def practice(
             told()
             done = learner.placements
             if done >= settings.learning_starts and done % settings.train_every == 0:
-                loss = learner.learn()
-                losses += 1
-                scalars.add(done, {"td_loss": loss, "epsilon": learner.epsilon})
+                now = time.perf_counter()
+                curves = {
+                    "q_values": _best_value(learner.network(), sights),
+                    "epsilon": learner.epsilon,
+                    "steps_per_second": len(sights) / max(now - updated, 1e-9),
+                    "td_loss": learner.learn(),
+                }
+                scalars.add(done, curves)
+                updated, sights, losses = now, [], losses + 1
                 versions.append(_write(policy, learner, reward, info, out))
             if done % settings.target_every == 0:
                 learner.retarget()
@@ -107,6 +115,16 @@ def practice(
         returns=tuple(returns),
         seconds=time.perf_counter() - began,
     )
+
+
+def _best_value(network: Network, sights: list[Sight]) -> float:
+    """What the best feasible node is worth, mean over clusters that have one; 0 if none has."""
+    values = [
+        np.max(network(np.asarray(s.features), np.asarray(s.valid))[np.asarray(s.feasible)])
+        for s in sights
+        if s.feasible.any()
+    ]
+    return float(np.mean(values)) if values else 0.0
 
 
 def _sight(seen: dict[str, Any], info: dict[str, Any]) -> Sight:

@@ -40,8 +40,14 @@ def named(name: str, resource: str = "requests") -> Reward:
 
 
 def find(given: str, resource: str = "requests") -> Reward:
-    """A reward by its name, or from a file of components and weights."""
-    return from_file(Path(given)) if given.endswith((".yaml", ".yml")) else named(given, resource)
+    """A reward by its name, or from a file of components and weights.
+
+    The resource is for a name and for a file that names none. A known name is never a file.
+    """
+    path = Path(given)
+    if given not in REWARDS and (path.suffix in (".yaml", ".yml") or path.is_file()):
+        return from_file(path, resource)
+    return named(given, resource)
 
 
 __all__ = ["OF_POLICY", "REWARDS", "Mixture", "Reward", "find", "from_file", "named", "worth"]

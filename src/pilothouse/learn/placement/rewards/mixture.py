@@ -4,7 +4,7 @@
 A file looks like this; unknown keys and components are errors::
 
     name: night-shift
-    resource: cpu            # requests (CPU and memory), pods, cpu, memory or disk
+    resource: cpu            # requests (CPU and memory), pods, cpu, memory or disk; may be left out
     components:
       new-node: 1.0
       idle-power: 0.5
@@ -68,8 +68,8 @@ class Mixture:
         return {"name": self.name, "resource": self.resource, "components": dict(self.weights)}
 
 
-def from_file(path: Path) -> Mixture:
-    """The reward a file describes; every mistake is named."""
+def from_file(path: Path, usual: str = "requests") -> Mixture:
+    """The reward a file describes, on the usual resource if it names none; mistakes are named."""
     import yaml
 
     try:
@@ -84,9 +84,10 @@ def from_file(path: Path) -> Mixture:
     if extra:
         keys = ", ".join(sorted(map(str, extra)))
         raise InvalidSetting(f"{path} has unknown keys: {keys}. Known: name, resource, components.")
-    resource = document.get("resource", "requests")
+    resource = document.get("resource", usual)
     if resource not in RESOURCES:
-        raise UnknownName.among(f"resource in {path}", str(resource), RESOURCES)
+        where = f" in {path}" if "resource" in document else ""
+        raise UnknownName.among(f"resource{where}", str(resource), RESOURCES)
     return Mixture(
         name=str(document.get("name", path.stem)),
         resource=resource,

@@ -5,7 +5,8 @@ r1 = (N - on) / N, r2 = (pods / on) / 50, r3 = 1 within the soft limit, 0.5 with
 and the end of the episode beyond. Deviations from the printed code: a pod without limits gives
 r3 = 1 instead of ending the episode; a missing limit admits every latency; an unknown latency
 breaks a limit; breaking the hard limit ends the episode only where a feasible node keeps it; the
-state is the one *after* the placement; one node (N = 1) gives r1 = 0.
+state is the one *after* the placement; one node (N = 1) gives r1 = 0; r2 is 1 at most, so that
+more than fifty pods on a node are worth no more.
 """
 
 from __future__ import annotations
