@@ -3,10 +3,11 @@
 
 Brings up a lab with our scheduler, plays every arm by its own scheduler on the same pods and
 latencies (test 2), then two once more with a node that is lost and a better one that joins, and
-four of them test 1. Prints the tables, writes ``results.json`` and, into ``--out``, the plots.
-Needs root on Linux, as the lab does; ``--simulated`` needs no lab, plays all arms on simulated
-nodes and writes ``simulated.json``. Exits non-zero when a placement failed, EL-RL broke more limits
-than the default scheduler, or its load did not follow a change within three placements.
+four of them test 1; ``--parts`` plays some of the three. Prints the tables, writes
+``results.json``, where what is played replaces the same and nothing else, and, into ``--out``, the
+plots. Needs root on Linux, as the lab does; ``--simulated`` needs no lab, plays all arms on
+simulated nodes and writes ``simulated.json``. Exits non-zero when a placement failed, EL-RL broke
+more limits than the default scheduler, or its load did not follow a change within three placements.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ ARMS = tuple(comparing.USUAL_ARMS.split(","))
 MOVING_ARMS = ("default", "el-rl")  # one that follows, one that does not
 FIRST_ARMS = ("default", "heuristic", "ee", "el-rl")  # of test 1, whose steps take as long
 FIRST_CYCLES = 3
+PARTS = ("second", "moving", "first")
 SIMULATED_SEEDS = 10
 
 
@@ -88,37 +90,46 @@ def on_workers(given: argparse.Namespace) -> list[Comparison]:
     )
     moving = replace(trial, nodes_move=True)
     first = replace(trial, test=1, cycles=FIRST_CYCLES)
+    parts = {
+        "second": (trial, ARMS),
+        "moving": (moving, MOVING_ARMS),
+        "first": (first, FIRST_ARMS),
+    }
     lab = Lab(home() / "lab")
     wish = Wish(workers=3, scheduler="pilothouse", policy="el-rl")
     lab.up(wish, say=lambda text: print(f"lab: {text}"))
     try:
-        return [
-            play(lab, trial, ARMS, given.seeds),
-            play(lab, moving, MOVING_ARMS, given.seeds),
-            play(lab, first, FIRST_ARMS, given.seeds),
-        ]
+        return [play(lab, *parts[part], given.seeds) for part in given.parts]
     finally:
         lab.down()
+
+
+def keep(tables: list[Comparison], path: Path) -> None:
+    """Each with its date, in place of the same test's figures before."""
+    now: dict[str, Any] = {"date": datetime.date.today().isoformat()}
+    if any(table.profiles for table in tables):  # where nothing is timed the load says nothing
+        now["load"] = [round(one, 1) for one in os.getloadavg()]
+    found = json.loads(path.read_text(encoding="utf-8"))["comparisons"] if path.exists() else []
+    kept = {(one["test"], one["nodes_move"]): one for one in found}
+    kept |= {(t.trial.test, t.trial.nodes_move): now | comparing.to_json(t) for t in tables}
+    results = {"comparisons": [kept[which] for which in sorted(kept)]}
+    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--simulated", action="store_true", help="no lab; writes simulated.json")
     parser.add_argument("--seeds", type=int, default=3, help="on real workers")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="on real workers")
     parser.add_argument("--pods", type=int, default=6)
     parser.add_argument("--replacements", type=int, default=12)
     parser.add_argument("--latency-factor", type=int, default=5)
     parser.add_argument("--out", type=Path, default=None, help="plots and a page")
     given = parser.parse_args()
     tables = simulated() if given.simulated else on_workers(given)
-    name = "simulated.json" if given.simulated else "results.json"
-    results: dict[str, Any] = {"date": datetime.date.today().isoformat()}
-    if not given.simulated:  # where nothing is timed the load says nothing
-        results["load"] = [round(one, 1) for one in os.getloadavg()]
-    results["comparisons"] = [comparing.to_json(table) for table in tables]
-    (HERE / name).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    keep(tables, HERE / ("simulated.json" if given.simulated else "results.json"))
     if given.out is not None:
-        for table in tables[:2] if given.simulated else tables[:1]:  # those where no node moves
+        for table in (one for one in tables if not one.trial.nodes_move):
             for plot in comparing.plots_of(table):
                 comparing.write_plot(plot, given.out)
             comparing.write_steps(table, given.out)

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.thesis.run import ARMS, HERE, MOVING_ARMS, SIMULATED_SEEDS, missed
+from benchmarks.thesis.run import ARMS, HERE, MOVING_ARMS, SIMULATED_SEEDS, keep, missed
 from pilothouse.learn.placement.comparing import Comparison, compare, followed, rows_of, to_json
 from pilothouse.learn.placement.playing import Played
 from pilothouse.learn.placement.thesis_tests import Trial
@@ -87,3 +88,20 @@ def test_the_kept_simulated_figures_are_what_the_code_gives(moving: Comparison) 
         assert was["mean"] == pytest.approx(row["mean"], rel=1e-6)
     for arm, counts in now["placements_until_followed"].items():
         assert own["placements_until_followed"][arm] == counts
+
+
+def test_what_is_played_replaces_the_same_and_nothing_else(
+    moving: Comparison, tmp_path: Path
+) -> None:
+    path = tmp_path / "kept.json"
+    first = compare(Trial(test=1), ("default", "el-rl"), seeds=1)
+    keep([moving, first], path)
+    before = json.loads(path.read_text())["comparisons"]
+    fewer = compare(MOVING, ("el-rl",), seeds=1)
+    keep([fewer], path)
+    after = json.loads(path.read_text())["comparisons"]
+
+    assert [(one["test"], one["nodes_move"]) for one in after] == [(1, False), (2, True)]
+    assert after[0] == before[0]
+    assert {row["arm"] for row in after[1]["rows"]} == {"el-rl"}
+    assert after[1]["date"]
