@@ -133,9 +133,8 @@ class Board:
     def _forget(self) -> None:
         """Users that nothing is believed of any more: pods may name ever new ones."""
         oldest = self.clock() - LATENCY_SECONDS
-        for user in [
-            u for u, of in self._latency.items() if max(m.at for m in of.values()) < oldest
-        ]:
+        known = {u for u, of in self._latency.items() if any(m.at >= oldest for m in of.values())}
+        for user in self._latency.keys() - known:
             del self._latency[user]
 
     def publish(self, uid: str, scores: Mapping[str, float], seconds: float, source: str) -> bool:
