@@ -2,6 +2,9 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -141,3 +144,24 @@ def test_compression_gives_back_what_it_was_given(data: bytes) -> None:
 def test_a_broken_stored_value_is_refused(stored: bytes) -> None:
     with pytest.raises(JournalCorrupt):
         expand(stored)
+
+
+def test_nothing_is_learned_at_the_first_read(opened: Any, path: Path) -> None:
+    """msgspec crashes where two threads learn about one class at a time, as readers might."""
+    opened().turns(3)
+    program = """
+import dataclasses, gc, sys
+from pathlib import Path
+from pilothouse.journal import JournalReader
+
+def learned():
+    kinds = (kind for kind in gc.get_objects() if isinstance(kind, type))
+    return {k for k in kinds if dataclasses.is_dataclass(k) and "__msgspec_cache__" in vars(k)}
+
+before = learned()
+cycles = list(JournalReader(Path(sys.argv[1])).cycles())
+print(len(cycles), len(before) > 10, learned() - before)
+"""
+    command = [sys.executable, "-c", program, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "3 True set()\n"

@@ -3,8 +3,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -265,30 +268,153 @@ def test_a_rotation_that_cannot_be_prepared_leaves_the_journal_as_it_was(
     assert book.journal._connection.execute("PRAGMA journal_mode").fetchone()[0] == b"wal"
 
 
-def test_readers_never_notice_a_rotation(opened: Any, path: Path) -> None:
-    book = opened(keyframe_cycles=3, keep_segments=100)
-    book.turn()
-    stop, walks, problems = threading.Event(), [], []
+def test_rotation_waits_for_a_reader_that_has_opened_the_file_and_not_read_it(
+    opened: Any, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite uses whatever log has the file's name by then: the next file's, which the writer of
+    the same process has mapped."""
+    book = opened(keep_segments=100)
+    book.turns(3)
+    reading, go_on, found = threading.Event(), threading.Event(), []
+    real = sqlite3.connect
 
-    def read_on() -> None:
-        while not stop.is_set():
-            try:
-                reader = JournalReader(path)
-                walks.append([entry.seq for entry in reader.entries()])
-                reader.last_cycle()
-            except PilothouseError as error:
-                problems.append(error)
+    def hesitant(*args: Any, **kwargs: Any) -> sqlite3.Connection:
+        connection = real(*args, **kwargs)
+        if threading.current_thread() is reader and not reading.is_set():
+            reading.set()
+            go_on.wait(10)
+        return connection
 
-    reader = threading.Thread(target=read_on)
+    reader = threading.Thread(
+        target=lambda: found.extend(entry.seq for entry in JournalReader(path).entries())
+    )
+    monkeypatch.setattr(sqlite3, "connect", hesitant)
     reader.start()
-    rotations = 0
-    for _ in range(20):
-        book.turn()
-        rotations += book.journal.rotate()
-    stop.set()
-    reader.join()
+    assert reading.wait(10)
+    rotated = book.journal.rotate()
+    book.turn()
+    go_on.set()
+    reader.join(10)
+    book.turns(3)
 
-    assert problems == []
-    assert all(walk == list(range(1, len(walk) + 1)) for walk in walks)
-    assert rotations > 0
+    assert not rotated
+    assert found[:7] == list(range(1, 8))
+    assert book.journal.rotate()
     assert verify(path, book.journal.head).ok
+
+
+def test_readers_wait_for_the_end_of_a_rotation(
+    opened: Any, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = opened(keep_segments=100)
+    book.turns(3)
+    real, found = os.rename, []
+    reader = threading.Thread(
+        target=lambda: found.extend(entry.seq for entry in JournalReader(path).entries())
+    )
+
+    def watched(source: Any, target: Any) -> None:
+        real(source, target)
+        if not reader.ident:
+            reader.start()
+            reader.join(0.3)
+            found.append("waited" if reader.is_alive() else "did not wait")
+
+    monkeypatch.setattr(rotation.os, "rename", watched)
+    assert book.journal.rotate()
+    reader.join(10)
+
+    assert found == ["waited", *range(1, 9)]
+
+
+@pytest.mark.parametrize("where", ["threads", "processes"])
+def test_readers_never_notice_a_rotation(opened: Any, path: Path, where: str) -> None:
+    """Several readers without a pause: in the writer's own process, as the page, or in others."""
+    book = opened(keyframe_cycles=3, keep_segments=1000)
+    book.turn()
+    rotations = 0
+    with (in_threads if where == "threads" else in_processes)(path) as told:
+        for _ in range(60):
+            book.turn()
+            rotations += book.journal.rotate()
+
+    walks = [line for line in told if not line.startswith("read 1..")]
+    assert walks == []
+    assert len(told) > 3
+    assert rotations > 30
+    assert verify(path, book.journal.head).ok
+
+
+@contextmanager
+def in_threads(path: Path) -> Iterator[list[str]]:
+    told: list[str] = []
+    stop = threading.Event()
+    readers = [
+        threading.Thread(target=read_on, args=(path, stop.is_set, told.append)) for _ in range(3)
+    ]
+    for reader in readers:
+        reader.start()
+    try:
+        yield told
+    finally:
+        stop.set()
+        for reader in readers:
+            reader.join()
+
+
+@contextmanager
+def in_processes(path: Path) -> Iterator[list[str]]:
+    """Each has two threads, so that one's connection can hurt the other's."""
+    told: list[str] = []
+    command = [sys.executable, "-m", "tests.journal.test_rotation", str(path)]
+    readers = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    try:
+        for reader in readers:
+            assert reader.stdout is not None
+            assert reader.stdout.readline()
+        yield told
+    finally:
+        for reader in readers:
+            said, _ = reader.communicate("stop\n", timeout=30)
+            told += said.splitlines()
+            told += [] if reader.returncode == 0 else [f"exit {reader.returncode}"]
+
+
+def read_on(path: Path, is_over: Callable[[], bool], tell: Callable[[str], None]) -> None:
+    while not is_over():
+        try:
+            reader = JournalReader(path)
+            walk = list(reader.entries())
+            newest, seqs = reader.last_cycle(), [entry.seq for entry in walk]
+            cycles = [entry.seq for entry in walk if entry.kind == "cycle"]
+            if seqs != list(range(1, len(seqs) + 1)):
+                tell(f"read with gaps: {seqs}")
+            elif newest is None or newest.seq < cycles[-1]:
+                tell(f"read up to cycle {cycles[-1]}, but the newest is {newest}")
+            else:
+                tell(f"read 1..{seqs[-1]}")
+        except PilothouseError as error:
+            tell(repr(error))
+
+
+def main() -> None:
+    over = threading.Event()
+    arguments = (
+        Path(sys.argv[1]),
+        over.is_set,
+        lambda line: print(f"{line}\n", end="", flush=True),
+    )
+    readers = [threading.Thread(target=read_on, args=arguments) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    sys.stdin.readline()
+    over.set()
+    for reader in readers:
+        reader.join()
+
+
+if __name__ == "__main__":
+    main()

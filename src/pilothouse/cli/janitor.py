@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pilothouse.cli.output import AsJson
+from pilothouse.cli.stopping import stoppable
 
 if TYPE_CHECKING:
     from pilothouse.clients import Access
@@ -53,10 +53,10 @@ def janitor(
     worker = Janitor(
         requests, hook=hook_of(power_hook), dead_seconds=dead_after, grace_seconds=grace
     )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    store.open()
     try:
-        _walk(worker, leadership, sweeps, as_json)
+        with stoppable():
+            store.open()
+            _walk(worker, leadership, sweeps, as_json)
     except KeyboardInterrupt:
         typer.echo("Stopped; without a janitor nobody may enforce.", err=True)
     finally:

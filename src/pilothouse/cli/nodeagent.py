@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from pilothouse.cli.stopping import stoppable
 
 
 def node_agent(
@@ -30,16 +31,16 @@ def node_agent(
 
     requests = Requests(from_kubeconfig(kubeconfig) if kubeconfig else from_pod())
     agent = NodeAgent(requests, node, Clock(sysfs, memory))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     said, done = "", 0
     try:
-        while rounds is None or done < rounds:
-            state = agent.look()
-            if state != said:
-                typer.echo(f"{node}: {state}")
-                said = state
-            done += 1
-            time.sleep(interval)
+        with stoppable():
+            while rounds is None or done < rounds:
+                state = agent.look()
+                if state != said:
+                    typer.echo(f"{node}: {state}")
+                    said = state
+                done += 1
+                time.sleep(interval)
     except KeyboardInterrupt:
         typer.echo("Stopped; the clock has its default again.", err=True)
     finally:

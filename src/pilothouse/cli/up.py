@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pilothouse.cli.output import AsJson, plain
+from pilothouse.cli.stopping import stoppable
 from pilothouse.errors import UserError
 
 if TYPE_CHECKING:
@@ -279,11 +279,11 @@ def _run(
         if runner.lines_left_alone:
             lines = f"{runner.lines_left_alone} lines of an older run are left alone"
             typer.echo(f"Controls {lines}", err=True)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager's stop
-        stack.enter_context(live.around())
         pace = _pace(settings.run.interval_wall_seconds, live.before_each)
         try:
-            _walk(runner, watchers, cycles, pace, as_json)
+            with stoppable():
+                stack.enter_context(live.around())
+                _walk(runner, watchers, cycles, pace, as_json)
         except KeyboardInterrupt:
             typer.echo("Stopped; the same command goes on from here.", err=True)
         finally:

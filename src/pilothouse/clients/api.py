@@ -41,6 +41,9 @@ class Status(msgspec.Struct):
     details: _Details | None = None
 
 
+_STATUS = msgspec.json.Decoder(Status)  # made before any two threads could both make it
+
+
 class Api:
     """One API server. Connections are reused; a closed one is no error but a reason to reopen."""
 
@@ -117,7 +120,7 @@ class Api:
     def _check(self, code: int, path: str, body: bytes, *, verb: str = "") -> None:
         if code in (200, 201):
             return
-        status = _status(body, code)
+        status = status_of(body, code)
         if code == 410:
             raise ExpiredError(status.message or "The resource version is too old.")
         if code == 401:
@@ -149,9 +152,10 @@ def _rule(path: str, verb: str) -> str:
     )
 
 
-def _status(body: bytes, code: int) -> Status:
+def status_of(body: bytes, code: int) -> Status:
+    """What the server says went wrong; whatever came, where it is not said in its own shape."""
     try:
-        return msgspec.json.decode(body, type=Status)
+        return _STATUS.decode(body)
     except msgspec.MsgspecError:
         return Status(code=code, message=body[:200].decode(errors="replace").strip())
 

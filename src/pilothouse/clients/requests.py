@@ -17,7 +17,7 @@ import msgspec
 
 from pilothouse import __version__
 from pilothouse.clients.access import Access
-from pilothouse.clients.api import Status
+from pilothouse.clients.api import status_of
 from pilothouse.errors import BackendError, ClusterUnreachable
 
 DEADLINE_SECONDS = 5
@@ -155,10 +155,7 @@ class Requests:
 
 
 def _refusal(code: int, body: bytes) -> Refusal:
-    try:
-        status = msgspec.json.decode(body, type=Status)
-    except msgspec.MsgspecError:
-        status = Status(code=code, message=body[:200].decode(errors="replace").strip())
+    status = status_of(body, code)
     return Refusal(code, status.message or f"answered {code} without a reason", status.reason)
 
 

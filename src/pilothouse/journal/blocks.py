@@ -31,6 +31,9 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     blocks: list[tuple[int, int, int]]  # (bytes per value, base, values)
 
 
+_HEAD = msgspec.msgpack.Decoder(Head)  # made before any two threads could both make it
+
+
 class BlockWriter:
     """Collects blocks in the order in which they will be taken."""
 
@@ -72,7 +75,7 @@ class BlockReader:
         try:
             data = zlib.decompress(packed)
             size = int.from_bytes(data[:4], "little")
-            self.head = msgspec.msgpack.decode(data[4 : 4 + size], type=Head)
+            self.head = _HEAD.decode(data[4 : 4 + size])
         except (zlib.error, msgspec.MsgspecError) as error:
             raise JournalCorrupt(f"A frame cannot be read: {error}.") from error
         self._data = data

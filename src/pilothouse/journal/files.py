@@ -11,7 +11,8 @@ import fcntl
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -27,6 +28,8 @@ from pilothouse.errors import (
 
 APPLICATION_ID = 0x50494C4F  # "PILO", so that file(1) and we can tell it from other databases
 SCHEMA_VERSION = 1
+READERS_SECONDS = 0.1  # how long a rotation waits for readers, who are mostly quick
+RENAMING_SECONDS = 5.0  # how long a reader waits for the end of a rotation
 COLUMNS = "seq, kind, cycle, key, wall, body, frame, digest, link"
 SCHEMA = (
     "CREATE TABLE records(seq INTEGER PRIMARY KEY, kind TEXT, cycle INTEGER, key TEXT, "
@@ -63,8 +66,15 @@ def enter_wal(connection: sqlite3.Connection) -> None:
 
 
 def leave_wal(connection: sqlite3.Connection) -> bool:
-    """Stop using it; False where somebody else is connected."""
+    """Stop using it; False where somebody else stays connected."""
     connection.execute("PRAGMA busy_timeout=0")
+    try:
+        return _tried(lambda: _left_wal(connection), READERS_SECONDS)
+    finally:
+        connection.execute("PRAGMA busy_timeout=5000")
+
+
+def _left_wal(connection: sqlite3.Connection) -> bool:
     try:
         connection.execute("PRAGMA journal_mode=MEMORY")
         return mode_of(connection) != "wal"
@@ -72,8 +82,6 @@ def leave_wal(connection: sqlite3.Connection) -> bool:
         if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise
         return False
-    finally:
-        connection.execute("PRAGMA busy_timeout=5000")
 
 
 def mode_of(connection: sqlite3.Connection) -> str:
@@ -83,27 +91,65 @@ def mode_of(connection: sqlite3.Connection) -> str:
 def connect_reader(path: Path) -> sqlite3.Connection:
     """Read-only, also while somebody writes; text comes as bytearray, unchecked and unchanged.
 
-    SQLite finds the write-ahead log by the file's name, so a connection made while the file is
-    being renamed could read another file's log. It is made again until the name still means the
-    same file after the first read; from then on it keeps a rotation from happening, or, on a file
-    that has left write-ahead mode, it stays inside one transaction and looks at no log.
+    From the first read on the connection keeps a rotation from happening, or, on a file that has
+    left write-ahead mode, it stays inside one transaction and looks at no log.
     """
-    while True:
-        before = _identity(path)
-        if before is None:
-            raise MissingFile(f"No journal at {path}. Give the file that `up --journal` wrote.")
-        try:
-            connection = _connect_read_only(path)
-        except sqlite3.Error:
-            if _identity(path) == before:
-                raise
-            continue
-        if _identity(path) == before:
-            if mode_of(connection) == "wal":
-                connection.execute("COMMIT")
-            connection.text_factory = bytearray
-            return connection
-        connection.close()
+    missing = MissingFile(f"No journal at {path}. Give the file that `up --journal` wrote.")
+    if not path.exists():
+        raise missing
+    with _names_held(path, fcntl.LOCK_SH, RENAMING_SECONDS) as held:
+        if not held:
+            raise JournalError(
+                f"Cannot read the journal {path}: its files have been changing names for "
+                f"{RENAMING_SECONDS:g} s. Look whether the process that writes it is stopped."
+            )
+        if not path.exists():
+            raise missing
+        connection = _connect_read_only(path)
+    if mode_of(connection) == "wal":
+        connection.execute("COMMIT")
+    connection.text_factory = bytearray
+    return connection
+
+
+@contextmanager
+def renaming(path: Path) -> Iterator[bool]:
+    """Around giving other names to files of the journal; False: do not, a reader is opening one.
+
+    SQLite looks for a file's write-ahead log at the first read, under the name that was opened. If
+    that name meant another file by then, the reader would take that one's log, and inside the
+    writer's process cut short the shared memory in which the writer works.
+    """
+    with _names_held(path, fcntl.LOCK_EX, READERS_SECONDS) as held:
+        yield held
+
+
+@contextmanager
+def _names_held(path: Path, operation: int, seconds: float) -> Iterator[bool]:
+    """What names mean in the journal's directory: shared to open a file, alone to rename one."""
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield _tried(lambda: _locked(directory, operation), seconds)
+    finally:
+        os.close(directory)
+
+
+def _locked(fd: int, operation: int) -> bool:
+    try:
+        fcntl.flock(fd, operation | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _tried(attempt: Callable[[], bool], seconds: float) -> bool:
+    """Whether it succeeded before the time was over; it is tried at least once."""
+    deadline = time.monotonic() + seconds
+    while not attempt():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)
+    return True
 
 
 def _connect_read_only(path: Path) -> sqlite3.Connection:
@@ -127,14 +173,6 @@ def _begun(uri: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def wal_of(path: Path) -> Path:

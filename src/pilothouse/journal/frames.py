@@ -8,6 +8,7 @@ Both decode to exactly the arrays that were recorded, so a replay decides from t
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, get_type_hints
 
@@ -131,3 +132,15 @@ _IF_ANY = {
     kind: {f.name: get_type_hints(kind)[f.name] for f in fields(kind) if f.metadata == IF_ANY}
     for kind in (Snapshot, Forecast)
 }
+
+
+def _facts() -> Iterator[Any]:
+    """The types of all that is in no table."""
+    for parts in _PARTS.values():
+        yield from (hint for _, hint, is_table in parts if not is_table)
+    for extras in _IF_ANY.values():
+        yield from extras.values()
+
+
+# Now and not at first use: msgspec must not learn about one class in two threads at a time.
+_LEARNED = [msgspec.msgpack.Decoder(hint) for hint in _facts()]

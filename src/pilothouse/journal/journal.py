@@ -29,6 +29,7 @@ from pilothouse.journal.files import (
     enter_wal,
     is_blank,
     leave_wal,
+    renaming,
     segments_of,
     writing,
 )
@@ -205,15 +206,16 @@ class Journal:
             )
             row = self._row(record, None, self._cycle, (self._seq, self._link, self._digest))
             rotation.refuse_existing(self.path, record.segment)
-            if not leave_wal(self._connection):
-                return False
-            try:
-                rotation.prepare(self.path, row)
-            except BaseException:
-                self._suspect = True  # the next append returns to write-ahead mode
-                raise
-            self._connection.close()
-            self._connection = rotation.swap(self.path, record.segment)
+            with renaming(self.path) as alone:
+                if not alone or not leave_wal(self._connection):
+                    return False
+                try:
+                    rotation.prepare(self.path, row)
+                except BaseException:
+                    self._suspect = True  # the next append returns to write-ahead mode
+                    raise
+                self._connection.close()
+                self._connection = rotation.swap(self.path, record.segment)
             self._seq, self._link, self._before = row.seq, row.link, None
             self._began = rotation.Began(segment=record.segment, wall=row.wall)
             rotation.prune(self.path, self._settings, self._clock())

@@ -19,7 +19,15 @@ from pilothouse.journal.chain import GENESIS, Row
 from pilothouse.journal.files import COLUMNS
 from pilothouse.journal.frames import Frame
 from pilothouse.journal.records import Cycle, Outcome, Receipts, Record, Rotated, Run, expand
-from pilothouse.journal.rows import Values, checked, files_of, query, stored_rows, typed
+from pilothouse.journal.rows import (
+    Values,
+    checked,
+    files_of,
+    over_files,
+    query,
+    stored_rows,
+    typed,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,17 +160,20 @@ class JournalReader:
         return [e.record for e in found if isinstance(e.record, Receipts | Outcome)]
 
     def _newest(self, where: str, *arguments: str) -> Entry | None:
-        for path in reversed(files_of(self.path)):
-            found = self._in_file(path, f"{where} ORDER BY seq DESC LIMIT 1", arguments)
-            if found:
-                return found[0]
-        return None
+        clause = f"{where} ORDER BY seq DESC LIMIT 1"
+
+        def newest(files: list[Path]) -> Entry | None:
+            answers = (self._in_file(path, clause, arguments) for path in reversed(files))
+            return next((found[0] for found in answers if found), None)
+
+        return over_files(self.path, newest)
 
     def _matching(self, where: str, *arguments: str, limit: int = -1) -> list[Entry]:
-        found: list[Entry] = []
-        for path in files_of(self.path):
-            found += self._in_file(path, f"{where} ORDER BY seq LIMIT {limit}", arguments)
-        return found
+        clause = f"{where} ORDER BY seq LIMIT {limit}"
+        return over_files(
+            self.path,
+            lambda files: [e for path in files for e in self._in_file(path, clause, arguments)],
+        )
 
     def _in_file(self, path: Path, clause: str, arguments: tuple[str, ...]) -> list[Entry]:
         before = "(SELECT link FROM records AS b WHERE b.seq = records.seq - 1)"
@@ -171,27 +182,23 @@ class JournalReader:
 
     def seq_before_cycle(self, cycle: int) -> int:
         """The sequence number right before this cycle's decision, or before the first there is."""
-        for path in files_of(self.path):
-            found = query(
-                path,
-                "SELECT seq FROM records WHERE kind = 'cycle' AND cycle >= ? ORDER BY seq LIMIT 1",
-                (cycle,),
-            )
-            if found and isinstance(found[0][0], int):
-                return found[0][0] - 1
-        return 0
+        sql = "SELECT seq FROM records WHERE kind = 'cycle' AND cycle >= ? ORDER BY seq LIMIT 1"
+        found = over_files(self.path, lambda files: _first_seq(files, sql, cycle))
+        return 0 if found is None else found - 1
 
     def _keyframe_at_or_before(self, seq: int) -> int:
-        for path in reversed(files_of(self.path)):
-            found = query(
-                path,
-                "SELECT seq FROM records WHERE kind = 'cycle' AND seq <= ? "
-                "AND substr(frame, 1, 1) = x'4b' ORDER BY seq DESC LIMIT 1",
-                (seq,),
-            )
-            if found and isinstance(found[0][0], int):
-                return found[0][0]
-        return 1
+        sql = (
+            "SELECT seq FROM records WHERE kind = 'cycle' AND seq <= ? "
+            "AND substr(frame, 1, 1) = x'4b' ORDER BY seq DESC LIMIT 1"
+        )
+        found = over_files(self.path, lambda files: _first_seq(files[::-1], sql, seq))
+        return 1 if found is None else found
+
+
+def _first_seq(files: list[Path], sql: str, bound: int) -> int | None:
+    """Of the first file that has an answer."""
+    answers = (row[0] for path in files for row in query(path, sql, (bound,)))
+    return next((seq for seq in answers if isinstance(seq, int)), None)
 
 
 def opening_link(values: Values) -> bytes | None:

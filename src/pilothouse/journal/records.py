@@ -241,7 +241,10 @@ def _plain(value: Any) -> Any:
 
 
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic", enc_hook=_plain)
-_DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {}
+# Made here and not at first use: msgspec must not learn about one class in two threads at a time.
+_DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
+    kind: msgspec.msgpack.Decoder(record) for kind, record in TYPES.items()
+}
 _WORTH_COMPRESSING = 256  # bytes; below this zlib's header eats the gain
 _RAW, _DEFLATED = b"\x00", b"\x01"
 
@@ -252,7 +255,7 @@ def encode(record: Record) -> bytes:
     try:
         body = _ENCODER.encode(plain)
         # A record nobody can read is worse than a loop that stops: look before it is durable.
-        _decoder(record.KIND).decode(body)
+        _DECODERS[record.KIND].decode(body)
     except (
         msgspec.MsgspecError,
         NotImplementedError,
@@ -272,7 +275,7 @@ def decode(kind: str, body: bytes, frame: bytes | None) -> Record:
     if kind not in TYPES:
         raise JournalCorrupt(f'A record has the unknown kind "{kind}".')
     try:
-        record: Record = _decoder(kind).decode(body)
+        record: Record = _DECODERS[kind].decode(body)
     except msgspec.MsgspecError as error:
         raise JournalCorrupt(f"A {kind} record cannot be read: {error}.") from error
     if isinstance(record, Checkpoint | Rotated):
@@ -284,12 +287,6 @@ def _without_frame(record: Record) -> Record:
     if isinstance(record, Checkpoint | Rotated) and record.simulator:
         return replace(record, simulator=b"")
     return record
-
-
-def _decoder(kind: str) -> msgspec.msgpack.Decoder[Any]:
-    if kind not in _DECODERS:
-        _DECODERS[kind] = msgspec.msgpack.Decoder(TYPES[kind])
-    return _DECODERS[kind]
 
 
 def compress(data: bytes) -> bytes:

@@ -3,8 +3,9 @@
 
 A database that somebody has open in write-ahead mode must not be renamed: its log is found by name
 and the other would read or reset the wrong one. So the file first leaves that mode, which SQLite
-allows only while nobody else is connected; otherwise the rotation waits for a later cycle. The new
-file is complete and durable before the two renames, and ``finish`` completes them after a crash.
+allows only while nobody else is connected, and until the new file is in use nobody may connect;
+where either cannot be had the rotation waits for a later cycle. The new file is complete and
+durable before the two renames, and ``finish`` completes them after a crash.
 """
 
 from __future__ import annotations

@@ -8,9 +8,10 @@ are listed anew each time. Nothing here trusts what it reads: ``typed`` and ``ch
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
 from pilothouse.errors import JournalCorrupt, MissingFile
 from pilothouse.journal.chain import Row, link_of
@@ -18,6 +19,7 @@ from pilothouse.journal.files import COLUMNS, check_identity, connect_reader, re
 
 _BATCH = 16  # rows per query: at most some 10 MB at the largest scale
 Values = tuple[object, ...]
+T = TypeVar("T")
 
 
 def files_of(path: Path) -> list[Path]:
@@ -28,6 +30,15 @@ def files_of(path: Path) -> list[Path]:
         # A rotation between the two looks would hide the file that was just closed.
         if segments_of(path) == closed:
             return [*(segment for _, segment in closed), *current]
+
+
+def over_files(path: Path, ask: Callable[[list[Path]], T]) -> T:
+    """The answer over all files, oldest first; asked again where a rotation moved one meanwhile."""
+    while True:
+        files = files_of(path)
+        answer = ask(files)
+        if files_of(path) == files:
+            return answer
 
 
 def query(path: Path, sql: str, arguments: tuple[object, ...] = ()) -> list[Values]:

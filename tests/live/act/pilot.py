@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pilothouse.domain import Action, Decision, Receipt, Result, Status
 from pilothouse.journal import Cycle, Outcome, Receipts
 from pilothouse.journal.reader import JournalReader
@@ -104,7 +106,8 @@ def piloted(
     folder.mkdir(exist_ok=True)
     config, log = folder / "config.yaml", folder / "log"
     config.write_text(to_yaml(settings))
-    command = [sys.executable, "-m", "pilothouse.cli", "up", "--no-serve", "--json"]
+    command = [sys.executable, "-X", "faulthandler", "-m", "pilothouse.cli"]
+    command += ["up", "--no-serve", "--json"]
     command += [f"--config={config}", f"--kubeconfig={kubeconfig}", f"--journal={folder}/act.db"]
     command += [f"--prometheus={lab.prometheus_url}"] if lab.prometheus_url else []
     with log.open("wb") as output:
@@ -113,4 +116,9 @@ def piloted(
         yield Pilot(folder / "act.db", log, process)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(90)
+        try:
+            process.wait(90)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # says where each of its threads is
+            process.wait(30)
+            pytest.fail(f"The loop does not stop when it is told to:\n{log.read_text()[-6000:]}")
