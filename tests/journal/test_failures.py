@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from pilothouse.errors import JournalCorrupt, JournalUnwritable, MissingFile
-from pilothouse.journal import Journal, JournalReader, verify
+from pilothouse.journal import Journal, JournalReader, digest_of, verify
 
 PRELUDE = """
 import os, resource, sys
@@ -337,3 +337,44 @@ def test_a_file_nobody_wrote_to_yet_is_named_as_such(path: Path) -> None:
 
     with pytest.raises(MissingFile, match="Nothing has been recorded"):
         verify(path)
+
+
+class Interrupted:
+    """A connection during whose commit a signal came: Python hears it when SQLite is done."""
+
+    def __init__(self, connection: Any, when: str) -> None:
+        self._connection, self._when = connection, when
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def execute(self, sql: str, *more: Any) -> Any:
+        if sql == self._when == "BEGIN IMMEDIATE":
+            raise KeyboardInterrupt
+        done = self._connection.execute(sql, *more)
+        if sql == self._when:
+            raise KeyboardInterrupt
+        return done
+
+
+@pytest.mark.parametrize(("when", "stored"), [("BEGIN IMMEDIATE", 0), ("COMMIT", 1)])
+def test_an_interrupted_append_is_known_for_what_it_is(
+    opened: Any, path: Path, when: str, stored: int
+) -> None:
+    book = opened()
+    book.turns(2)
+    real = book.journal._connection
+    book.journal._connection = Interrupted(real, when)
+    with pytest.raises(KeyboardInterrupt):
+        book.turn()
+    book.journal._connection = real
+
+    assert verify(path, book.journal.head).ok
+    assert verify(path).cycles == 2 + stored
+    assert len(book.journal.open_intents) == stored
+    book.cycle += stored
+    book.turn()
+    turns = list(JournalReader(path).cycles())
+    assert [digest_of(t.snapshot) for t in turns] == [
+        t.cycle.decision.snapshot_digest for t in turns
+    ]

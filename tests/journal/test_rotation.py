@@ -303,19 +303,24 @@ def test_rotation_waits_for_a_reader_that_has_opened_the_file_and_not_read_it(
     assert verify(path, book.journal.head).ok
 
 
+@pytest.mark.parametrize("through_a_link", [False, True])
 def test_readers_wait_for_the_end_of_a_rotation(
-    opened: Any, path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: Any, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, through_a_link: bool
 ) -> None:
     book = opened(keep_segments=100)
     book.turns(3)
     real, found = os.rename, []
+    link = tmp_path / "elsewhere" / "link.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    given = link if through_a_link else path
     reader = threading.Thread(
-        target=lambda: found.extend(entry.seq for entry in JournalReader(path).entries())
+        target=lambda: found.extend(entry.seq for entry in JournalReader(given).entries())
     )
 
     def watched(source: Any, target: Any) -> None:
         real(source, target)
-        if not reader.ident:
+        if target == path:
             reader.start()
             reader.join(0.3)
             found.append("waited" if reader.is_alive() else "did not wait")
@@ -324,7 +329,7 @@ def test_readers_wait_for_the_end_of_a_rotation(
     assert book.journal.rotate()
     reader.join(10)
 
-    assert found == ["waited", *range(1, 9)]
+    assert found == ["waited", *range(8 if through_a_link else 1, 9)]
 
 
 @pytest.mark.parametrize("where", ["threads", "processes"])

@@ -12,6 +12,7 @@ from pilothouse.act.fit import FitCheck
 from pilothouse.act.kubernetes import ClusterActuator, Ground, Limits
 from pilothouse.act.power import hook_of
 from pilothouse.act.standing import Heartbeat, LiveStanding
+from pilothouse.cli.stopping import check
 from pilothouse.clients.access import Access
 from pilothouse.clients.events import EventWriter
 from pilothouse.clients.lease import Leadership
@@ -83,6 +84,7 @@ class Acting:
         assert self.standing is not None, "the cluster is opened first"
         while not self.leadership.is_held:
             stand_by(self.leadership, say)
+            check()
             time.sleep(0.1)
         if why := self.standing.objection(restoring=True):  # which moves the fence, where it may
             say(f"Not acting yet: {why}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pilothouse.cli.output import AsJson
-from pilothouse.cli.stopping import stoppable
+from pilothouse.cli.stopping import check, stoppable
 
 if TYPE_CHECKING:
     from pilothouse.clients import Access
@@ -25,6 +25,7 @@ Kubeconfig = Annotated[
 Hook = Annotated[str, typer.Option(help="Command or address that turns machines on.")]
 
 
+@stoppable()
 def janitor(
     kubeconfig: Kubeconfig = None,
     power_hook: Hook = "",
@@ -54,9 +55,8 @@ def janitor(
         requests, hook=hook_of(power_hook), dead_seconds=dead_after, grace_seconds=grace
     )
     try:
-        with stoppable():
-            store.open()
-            _walk(worker, leadership, sweeps, as_json)
+        store.open()
+        _walk(worker, leadership, sweeps, as_json)
     except KeyboardInterrupt:
         typer.echo("Stopped; without a janitor nobody may enforce.", err=True)
     finally:
@@ -69,6 +69,7 @@ def _walk(worker: Janitor, leadership: Leadership, sweeps: int | None, as_json: 
 
     done, said = 0, ""
     while sweeps is None or done < sweeps:
+        check()
         if not leadership.is_held:
             if leadership.sentence != said:
                 said = leadership.sentence

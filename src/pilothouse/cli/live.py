@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pilothouse.cli.stopping import check
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -153,6 +155,7 @@ def stand_by(leadership: Leadership, say: Callable[[str], None]) -> None:
         if rival != said:
             say(f"Standing by: {leadership.sentence}")
             said = rival
+        check()
         time.sleep(STAND_BY_SECONDS)
     if said:
         say(f"Going on: {leadership.sentence}")

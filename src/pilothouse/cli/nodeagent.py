@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
-from pilothouse.cli.stopping import stoppable
+from pilothouse.cli.stopping import check, stoppable
 
 
+@stoppable()
 def node_agent(
     node: Annotated[str, typer.Option(help="Name of the node this runs on.")],
     kubeconfig: Annotated[
@@ -33,14 +34,14 @@ def node_agent(
     agent = NodeAgent(requests, node, Clock(sysfs, memory))
     said, done = "", 0
     try:
-        with stoppable():
-            while rounds is None or done < rounds:
-                state = agent.look()
-                if state != said:
-                    typer.echo(f"{node}: {state}")
-                    said = state
-                done += 1
-                time.sleep(interval)
+        while rounds is None or done < rounds:
+            state = agent.look()
+            if state != said:
+                typer.echo(f"{node}: {state}")
+                said = state
+            done += 1
+            check()
+            time.sleep(interval)
     except KeyboardInterrupt:
         typer.echo("Stopped; the clock has its default again.", err=True)
     finally:

@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from pilothouse.cli.stopping import stoppable
-
 app = typer.Typer(
     help="The simulated cluster as its own process.", no_args_is_help=True, rich_markup_mode=None
 )
@@ -35,11 +33,10 @@ def serve(
     from pilothouse.sim.cluster import SimCluster
     from pilothouse.sim.serve import serve as run
 
-    with stoppable():
-        run(
-            SimCluster(load(scenario), seed=seed, name=cluster),
-            "127.0.0.1",
-            port,
-            log,
-            announce=lambda url: typer.echo(f"Cluster  {url}"),
-        )
+    run(
+        SimCluster(load(scenario), seed=seed, name=cluster),
+        "127.0.0.1",
+        port,
+        log,
+        announce=lambda url: typer.echo(f"Cluster  {url}"),
+    )

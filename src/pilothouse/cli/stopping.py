@@ -8,34 +8,40 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-AGAIN_SECONDS = 1.0
+_asked = False  # of a process, as signals are
 
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Inside, SIGINT and SIGTERM raise KeyboardInterrupt, again and again until the block is left.
+    """Around a whole command, with all it tidies up: SIGINT and SIGTERM raise KeyboardInterrupt.
 
-    Once is not enough. Python runs the handler wherever it happens to be, and some places drop
-    what is raised there: NumPy does while it asks an enum for its array protocol, and so does
-    every finalizer. A loop would go on as if nobody had spoken.
+    From the beginning, because a container's first process does not even get a SIGTERM that
+    nobody handles. Once, because who asks again is already being obeyed; only an impatient Ctrl-C
+    interrupts the tidying up as well.
     """
-    asked = over = False
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if not over:
-            asked = True
-            signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
-            raise KeyboardInterrupt
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
-    before = {number: signal.signal(number, stop) for number in numbers}
+    global _asked
+    _asked = False
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, _stop) for number in numbers}
     try:
         yield
     finally:
-        over = True
-        if asked:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            before[signal.SIGTERM] = signal.SIG_IGN  # who asks twice is already being obeyed
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, handler or signal.SIG_DFL)
+
+
+def check() -> None:
+    """Stop here if that was asked for: every loop calls it.
+
+    Python runs a handler wherever it happens to be, and some places drop what is raised there:
+    NumPy does while it asks an enum for its array protocol, and so does every finalizer.
+    """
+    if _asked:
+        raise KeyboardInterrupt
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    global _asked
+    again, _asked = _asked, True
+    if not again or number == signal.SIGINT:
+        raise KeyboardInterrupt

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pilothouse.cli.output import AsJson, plain
-from pilothouse.cli.stopping import stoppable
+from pilothouse.cli.stopping import check, stoppable
 from pilothouse.errors import UserError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     Watcher = Callable[[Report], None]  # told of every cycle after it is recorded
 
 
+@stoppable()
 def up(
     config: Annotated[Path | None, typer.Option(help="Settings file.")] = None,
     scenario: Annotated[str | None, typer.Option(help="See: pilothouse scenarios.")] = None,
@@ -281,9 +282,8 @@ def _run(
             typer.echo(f"Controls {lines}", err=True)
         pace = _pace(settings.run.interval_wall_seconds, live.before_each)
         try:
-            with stoppable():
-                stack.enter_context(live.around())
-                _walk(runner, watchers, cycles, pace, as_json)
+            stack.enter_context(live.around())
+            _walk(runner, watchers, cycles, pace, as_json)
         except KeyboardInterrupt:
             typer.echo("Stopped; the same command goes on from here.", err=True)
         finally:
@@ -323,6 +323,7 @@ def _walk(
             watch(report)
         wall_ms = 1000 * (time.monotonic() - began)
         typer.echo(_json_line(report, wall_ms) if as_json else plain(_line(report)))
+        check()
         next(pace)
         began = time.monotonic()
 

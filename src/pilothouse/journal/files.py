@@ -94,17 +94,15 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     From the first read on the connection keeps a rotation from happening, or, on a file that has
     left write-ahead mode, it stays inside one transaction and looks at no log.
     """
-    missing = MissingFile(f"No journal at {path}. Give the file that `up --journal` wrote.")
-    if not path.exists():
-        raise missing
     with _names_held(path, fcntl.LOCK_SH, RENAMING_SECONDS) as held:
         if not held:
             raise JournalError(
-                f"Cannot read the journal {path}: its files have been changing names for "
-                f"{RENAMING_SECONDS:g} s. Look whether the process that writes it is stopped."
+                f"Cannot open the journal {path}: another process has held a lock on its directory "
+                f"for {RENAMING_SECONDS:g} s, as a rotation does for a moment. Find it with "
+                f"`lsof {path.parent}` and let it go on, or end it."
             )
         if not path.exists():
-            raise missing
+            raise _missing(path)
         connection = _connect_read_only(path)
     if mode_of(connection) == "wal":
         connection.execute("COMMIT")
@@ -126,12 +124,24 @@ def renaming(path: Path) -> Iterator[bool]:
 
 @contextmanager
 def _names_held(path: Path, operation: int, seconds: float) -> Iterator[bool]:
-    """What names mean in the journal's directory: shared to open a file, alone to rename one."""
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """What names mean in the journal's directory: shared to open a file, alone to rename one.
+
+    It is the real file's directory, where SQLite looks for the log, whatever link led there.
+    """
+    try:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        directory = os.open(os.path.dirname(os.path.realpath(path)), flags)
+    except (FileNotFoundError, NotADirectoryError):
+        raise _missing(path) from None
     try:
         yield _tried(lambda: _locked(directory, operation), seconds)
     finally:
+        fcntl.flock(directory, fcntl.LOCK_UN)  # for a child that was forked meanwhile, too
         os.close(directory)
+
+
+def _missing(path: Path) -> MissingFile:
+    return MissingFile(f"No journal at {path}. Give the file that `up --journal` wrote.")
 
 
 def _locked(fd: int, operation: int) -> bool:

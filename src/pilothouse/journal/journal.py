@@ -49,6 +49,7 @@ from pilothouse.journal.rows import checked, typed
 from pilothouse.settings import JournalSettings
 
 _TAIL_ROWS = 32  # checked when a journal is opened; `verify` checks all
+_Tail = tuple[int, bytes, bytes]  # sequence number, link, digest
 _INSERT = f"INSERT INTO records({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -252,15 +253,36 @@ class Journal:
             rows.append(row)
         with writing(self.path):
             self._check_suspicion()
-            self._store(rows)
+            try:
+                self._store(rows)
+                self._believe(tail, cycle, items)
+            except BaseException as error:
+                # A stop often comes while the disk is waited for, and is heard when all is written.
+                if not isinstance(error, sqlite3.Error) and self._ends_at(tail):
+                    self._believe(tail, cycle, items)
+                    self._before = None
+                raise
+
+    def _believe(
+        self, tail: _Tail, cycle: int, items: Iterable[tuple[Record, bytes | None]]
+    ) -> None:
+        """These records are durable."""
         self._seq, self._link, self._digest = tail
         self._cycle = max(self._cycle, cycle)
         for item, _ in items:
             self._remember(item)
 
-    def _row(
-        self, item: Record, frame: bytes | None, cycle: int, tail: tuple[int, bytes, bytes]
-    ) -> Row:
+    def _ends_at(self, tail: _Tail) -> bool:
+        with suppress(sqlite3.Error):
+            return not self._connection.in_transaction and self._end() == tail[:2]
+        return False
+
+    def _end(self) -> tuple[int, bytes]:
+        newest = "SELECT seq, link FROM records ORDER BY seq DESC LIMIT 1"
+        found: tuple[int, bytes] | None = self._connection.execute(newest).fetchone()
+        return found or (0, GENESIS)
+
+    def _row(self, item: Record, frame: bytes | None, cycle: int, tail: _Tail) -> Row:
         seq, link, digest = tail
         if isinstance(item, Checkpoint | Rotated) and item.simulator:
             frame = records.compress(item.simulator)
@@ -298,9 +320,7 @@ class Journal:
             return
         self._connection.rollback()
         enter_wal(self._connection)
-        found = self._connection.execute(
-            "SELECT seq, link FROM records ORDER BY seq DESC LIMIT 1"
-        ).fetchone() or (0, GENESIS)
+        found = self._end()
         if found != (self._seq, self._link):
             raise JournalUnwritable(
                 f"The journal {self.path} ends at record {found[0]}, but {self._seq} was expected "

@@ -60,6 +60,10 @@ def prioritize(board: Board, given: ExtenderArguments) -> list[HostPriority]:
     return answer
 
 
+# Now and not at first use: msgspec must not learn about one class in two threads at a time.
+_LEARNED = [msgspec.json.Decoder(kind) for kind in (Node, Pod)]
+
+
 def _unwatched(board: Board, given: ExtenderArguments) -> list[NodeIn]:
     """Whole nodes that came with the request and that the board does not watch."""
     watched = {machine.name for machine in board.machines()}
