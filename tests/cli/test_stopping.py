@@ -30,14 +30,11 @@ class Thing(metaclass=Asked):
     pass
 
 calls = []
-try:
-    with stoppable():
-        np.zeros(2) == Thing()
-        print("dropped" if calls else "never asked", flush=True)
-        {loop}
-        print("went on", flush=True)
-except KeyboardInterrupt:
-    print("stopped", flush=True)
+with stoppable():
+    np.zeros(2) == Thing()
+    print("dropped" if calls else "never asked", flush=True)
+    {loop}
+    print("went on", flush=True)
 """
 
 
@@ -50,7 +47,7 @@ def said(program: str) -> list[str]:
 
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
 def test_a_stop_that_was_dropped_comes_again(number: str) -> None:
-    assert said(DEAF.format(number=number, loop="check()")) == ["dropped", "stopped"]
+    assert said(DEAF.format(number=number, loop="check()")) == ["dropped"]
 
 
 def test_a_handler_that_raises_is_not_enough() -> None:
@@ -75,6 +72,40 @@ with stoppable():
             print("a person is impatient")
 """
     assert said(program) == ["tidied up", "a person is impatient"]
+
+
+@pytest.mark.parametrize(
+    ("signals", "code"), [("SIGTERM", 0), ("SIGINT SIGTERM", 0), ("SIGTERM SIGINT", 130)]
+)
+def test_stopping_when_asked_is_no_failure_but_for_the_impatient(signals: str, code: int) -> None:
+    program = f"""
+import os, signal
+from pilothouse.cli.stopping import stoppable
+with stoppable():
+    first, *more = [getattr(signal, name) for name in "{signals}".split()]
+    try:
+        os.kill(os.getpid(), first)
+    finally:
+        for number in more:
+            os.kill(os.getpid(), number)
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == (0 if code == 0 else -signal.SIGINT)
+    assert ("Stopped." in done.stderr) == (code == 0)
+
+
+def test_long_work_stops_at_its_next_step() -> None:
+    program = """
+import os, signal
+from pilothouse.cli import stopping
+from pilothouse.cli.output import progress
+with stopping.stoppable(), progress("Training") as advance:
+    stopping._asked = True  # as after a stop that was dropped
+    advance()
+    print("went on")
+"""
+    assert said(program) == []
 
 
 def test_handlers_come_back_and_what_was_ignored_stays_ignored() -> None:
@@ -104,11 +135,11 @@ def test_services_listen_from_the_beginning(command: str, tmp_path: Path) -> Non
         opened = os.open(missing, os.O_WRONLY)  # until it is there
         try:
             service.send_signal(signal.SIGTERM)
-            service.communicate(timeout=20)
+            _, told = service.communicate(timeout=20)
         finally:
             os.close(opened)
             service.kill()
-    assert service.returncode == 130
+    assert (service.returncode, told) == (0, b"Stopped.\n")
 
 
 def test_a_busy_loop_stops_whenever_it_is_told_to(tmp_path: Path) -> None:

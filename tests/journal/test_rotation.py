@@ -25,6 +25,7 @@ from pilothouse.journal import (
     JournalReader,
     SettingsChange,
     digest_of,
+    journal,
     rotation,
     verify,
 )
@@ -301,6 +302,36 @@ def test_rotation_waits_for_a_reader_that_has_opened_the_file_and_not_read_it(
     assert found[:7] == list(range(1, 8))
     assert book.journal.rotate()
     assert verify(path, book.journal.head).ok
+
+
+@pytest.mark.parametrize("place", ["leave_wal", "prepare", "sync_directory"])
+def test_a_rotation_that_is_interrupted_leaves_a_head_that_verifies(
+    opened: Any, path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """A stop is heard once the disk has answered."""
+    book = opened()
+    book.turns(2)
+    where = journal if place == "leave_wal" else rotation
+    real = getattr(where, place)
+
+    def interrupted(*arguments: Any) -> None:
+        real(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(where, place, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        book.journal.rotate(state={"spent": 2})
+    monkeypatch.undo()
+
+    assert verify(path, book.journal.head).ok
+    if place != "sync_directory":  # the file is still the one that is open
+        book.turn()
+        assert book.journal._connection.execute("PRAGMA journal_mode").fetchone()[0] == b"wal"
+    book.journal.close()
+    again = opened()
+    again.snapshot, again.cycle = book.snapshot, book.cycle
+    again.turn()
+    assert verify(path, again.journal.head).ok
 
 
 @pytest.mark.parametrize("through_a_link", [False, True])

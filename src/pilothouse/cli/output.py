@@ -11,6 +11,8 @@ from typing import Annotated, Any, Protocol
 
 import typer
 
+from pilothouse.cli.stopping import check
+
 JournalOption = Annotated[
     Path | None, typer.Option("--journal", help="The journal; the latest run's if none.")
 ]
@@ -42,11 +44,12 @@ class Advance(Protocol):
 
 @contextmanager
 def progress(what: str, *, quiet: bool = False, total: int | None = None) -> Iterator[Advance]:
-    """A bar on stderr for long work; silent when quiet or when nobody watches."""
+    """A bar on stderr for long work; silent when quiet or when nobody watches. Each step of it is a
+    place to stop."""
     import sys
 
     if quiet or not sys.stderr.isatty():
-        yield lambda done=None, total=None, /: None
+        yield lambda done=None, total=None, /: check()
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -55,6 +58,7 @@ def progress(what: str, *, quiet: bool = False, total: int | None = None) -> Ite
         task = bar.add_task(what, total=total)
 
         def advance(done: int | None = None, total: int | None = None, /) -> None:
+            check()
             bar.update(task, advance=1 if done is None else None, completed=done, total=total)
 
         yield advance

@@ -147,17 +147,13 @@ def _acting(settings: Settings) -> Acting:
     return Acting(settings)
 
 
-def _take_the_helm(acting: Acting, settings: Settings, names: str, cluster: Backend) -> Settings:
+def _take_the_helm(acting: Acting, settings: Settings, names: str) -> Settings:
     """Lead, and be looked after; without either nothing is enforced."""
     from pilothouse.cli.enforce import enforcing
 
-    try:
-        settings = enforcing(settings, names)
-        acting.wait_to_lead(partial(typer.echo, err=True))
-        acting.require_janitor()
-    except BaseException:
-        cluster.close()
-        raise
+    settings = enforcing(settings, names)
+    acting.wait_to_lead(partial(typer.echo, err=True))
+    acting.require_janitor()
     return settings
 
 
@@ -201,9 +197,16 @@ def _look_at(
         observe=settings.observe,
         acting=acting,
     )
-    past, words = history(cluster, settings.observe, prometheus)
-    typer.echo(f"History  {words}", err=as_json)
-    typer.echo(f"Lease    {cluster.leadership.sentence}", err=as_json)
+    chosen = live_settings(settings, name)
+    try:
+        past, words = history(cluster, settings.observe, prometheus)
+        typer.echo(f"History  {words}", err=as_json)
+        typer.echo(f"Lease    {cluster.leadership.sentence}", err=as_json)
+        if acting is not None and enforce is not None:
+            chosen = _take_the_helm(acting, chosen, enforce)
+    except BaseException:
+        cluster.close()
+        raise
 
     @contextmanager
     def around() -> Iterator[None]:
@@ -220,9 +223,6 @@ def _look_at(
             cluster.exerciser = exerciser.stimuli
             yield
 
-    chosen = live_settings(settings, name)
-    if acting is not None and enforce is not None:
-        chosen = _take_the_helm(acting, chosen, enforce, cluster)
     return Live(
         settings=chosen,
         cluster=cluster,
@@ -287,6 +287,7 @@ def _run(
         except KeyboardInterrupt:
             typer.echo("Stopped; the same command goes on from here.", err=True)
         finally:
+            journal.close()  # first, so that nobody adds to what the farewell names
             _farewell(runner, as_json)
 
 

@@ -108,7 +108,8 @@ class Store:
     def close(self) -> None:
         if self._main is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._main.cancel)
-        self._thread.join(timeout=10)
+        if self._thread.is_alive():  # not where a stop came before it was started
+            self._thread.join(timeout=10)
 
     def health(self) -> list[Health]:
         self._raise_failure()

@@ -2,7 +2,8 @@
 """The writer: appends records durably, one transaction each, and never changes one.
 
 ``append`` returns after the fsync; until then nothing may act on what was appended. After a failed
-append nothing of it is visible, and the next one works again as soon as the cause is gone.
+append nothing of it is visible, and the next one works again as soon as the cause is gone. One
+that was interrupted is there whole, and counts, or not at all.
 """
 
 from __future__ import annotations
@@ -143,6 +144,7 @@ class Journal:
         with self._turn:
             is_key = self._before is None or self._since_keyframe >= self._settings.keyframe_cycles
             packed = frames.encode(frame, None if is_key else self._before)
+            self._before = None  # where this one fails, the next one is a keyframe
             items: list[tuple[Record, bytes | None]] = [(record, packed)]
             items += [(other, None) for other in others]
             self._commit(items, record.decision.cycle)
@@ -208,17 +210,20 @@ class Journal:
             row = self._row(record, None, self._cycle, (self._seq, self._link, self._digest))
             rotation.refuse_existing(self.path, record.segment)
             with renaming(self.path) as alone:
-                if not alone or not leave_wal(self._connection):
+                if not alone:
                     return False
-                try:
-                    rotation.prepare(self.path, row)
-                except BaseException:
-                    self._suspect = True  # the next append returns to write-ahead mode
-                    raise
+                self._suspect = True  # until it is done: an append returns to write-ahead mode
+                if not leave_wal(self._connection):
+                    return False
+                rotation.prepare(self.path, row)
                 self._connection.close()
-                self._connection = rotation.swap(self.path, record.segment)
-            self._seq, self._link, self._before = row.seq, row.link, None
-            self._began = rotation.Began(segment=record.segment, wall=row.wall)
+                try:
+                    self._connection = rotation.swap(self.path, record.segment)
+                finally:
+                    if rotation.is_put_aside(self.path, record.segment):
+                        self._seq, self._link, self._before = row.seq, row.link, None
+                self._began = rotation.Began(segment=record.segment, wall=row.wall)
+                self._suspect = False
             rotation.prune(self.path, self._settings, self._clock())
             return True
 
@@ -260,7 +265,6 @@ class Journal:
                 # A stop often comes while the disk is waited for, and is heard when all is written.
                 if not isinstance(error, sqlite3.Error) and self._ends_at(tail):
                     self._believe(tail, cycle, items)
-                    self._before = None
                 raise
 
     def _believe(

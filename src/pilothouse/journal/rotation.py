@@ -88,6 +88,11 @@ def swap(path: Path, segment: int) -> sqlite3.Connection:
     return connection
 
 
+def is_put_aside(path: Path, segment: int) -> bool:
+    """Whether the next file counts by now, even if a crash left the second rename to ``finish``."""
+    return segment_path(path, segment).exists()
+
+
 def finish(path: Path) -> None:
     """Complete or forget a rotation that a crash interrupted."""
     fresh = _fresh(path)
