@@ -64,3 +64,10 @@ def test_the_choice_scores_a_hundred_and_nothing_is_out_of_range(q: np.ndarray) 
 
 def test_ranks_follow_the_order_and_skip_infeasible_nodes() -> None:
     assert to_ranks(np.float32([3, 1, 2, 9]), flags(1, 1, 1, 0)).tolist() == [10, 0, 5, 0]
+
+
+def test_only_the_best_of_many_nodes_has_the_highest_rank() -> None:
+    ranks = to_ranks(np.arange(100, dtype=np.float32), np.ones(100, np.bool_))
+    assert (ranks == 10).sum() == 1
+    assert ranks[99] == 10
+    assert ranks.min() == 0

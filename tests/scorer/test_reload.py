@@ -135,3 +135,17 @@ def test_an_unchanged_policy_file_is_not_read_again(tmp_path: Path) -> None:
     source = PolicySource(str(tmp_path / "mine"))
 
     assert [source.changed(), source.changed()] == [True, False]
+
+
+@pytest.mark.parametrize(("name", "given"), [("mine", "."), ("mine.v2", "mine.v2")])
+def test_a_policy_in_a_folder_or_with_a_dot_in_its_name_is_reloaded_too(
+    tmp_path: Path, name: str, given: str
+) -> None:
+    random_policy(tmp_path, name=name)
+    source = PolicySource(str(tmp_path / given))
+    assert [source.changed(), source.changed()] == [True, False]
+
+    before = source.read().version
+    random_policy(tmp_path, seed=2, name=name)
+    assert source.changed()
+    assert source.read().version != before

@@ -414,6 +414,19 @@ def test_the_extender_ranks_names_and_whole_nodes(scorer: Scorer) -> None:
     }
 
 
+def test_the_extender_passes_over_nodes_that_no_cluster_has(scorer: Scorer) -> None:
+    items = [
+        {"metadata": {"name": "n" * 300}},
+        {"metadata": {"name": "less"}, "status": {"allocatable": {"cpu": "-1"}}},
+        {"metadata": {"name": "near"}},
+    ]
+    answer = scorer.call(
+        "POST", "/extender/prioritize", json={"pod": a_pod(), "nodes": {"items": items}}
+    )
+    assert answer.status_code == 200
+    assert [e["score"] for e in answer.json()] == [5, 5, 10]
+
+
 def test_the_extender_filters_only_where_hard_limits_are_enforced(tmp_path: Path) -> None:
     body = {"pod": a_pod(latencyHardConstraint="30"), "nodenames": ["near", "far", "full"]}
     whole = {

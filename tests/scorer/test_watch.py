@@ -123,3 +123,16 @@ def test_nodes_that_answer_come_before_those_that_never_did() -> None:
 
 def test_the_scorer_asks_probes_where_they_listen_unless_told_otherwise() -> None:
     assert inspect.signature(scorer.scorer).parameters["probe_port"].default == probe.PORT
+
+
+def test_a_user_or_an_address_that_is_none_costs_nobody_else_a_measurement() -> None:
+    async def check() -> None:
+        board, _ = a_board("127.0.0.1", "10.0.0.256")
+        async with a_probe(Counter(), lambda: ANSWER) as port:
+            probes = Probes(board, port)
+            await probes.ask(["", "!" * 70_000, "a\x00b"])
+            await probes.close()
+        assert board.latencies()["node-0"].milliseconds == 12.5
+        assert board.latencies("!" * 70_000) == {}
+
+    asyncio.run(check())

@@ -26,7 +26,7 @@ class Probes:
         try:
             answer = self._client.get(f"http://{host}:{self._port}/v1/latency")
             found = msgspec.json.decode(answer.content, type=_Measured)
-        except (httpx2.HTTPError, msgspec.MsgspecError):
+        except (httpx2.HTTPError, httpx2.InvalidURL, msgspec.MsgspecError):
             return float("nan")  # unknown is a value that policies know
         known = answer.status_code == 200 and found.latency_ms is not None
         return float(found.latency_ms or 0.0) if known else float("nan")

@@ -6,7 +6,16 @@ training (JAX), here, and in the scheduler (Go); the golden fixtures in ``api/fi
 hold the three together.
 """
 
-from pilothouse.policy.artifact import Card, Policy, Shape, read, shipped, shipped_names, write
+from pilothouse.policy.artifact import (
+    Card,
+    Policy,
+    Shape,
+    files_of,
+    read,
+    shipped,
+    shipped_names,
+    write,
+)
 from pilothouse.policy.choice import choose, to_ranks, to_scores
 from pilothouse.policy.features import FEATURES, NODE_FEATURES, POD_FEATURES, Nodes, Pods, build
 from pilothouse.policy.network import Network
@@ -23,6 +32,7 @@ __all__ = [
     "Shape",
     "build",
     "choose",
+    "files_of",
     "read",
     "shipped",
     "shipped_names",

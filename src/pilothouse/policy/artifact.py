@@ -144,6 +144,12 @@ def shipped(name: str) -> Policy:
     return decode((folder / f"{name}.json").read_bytes(), weights, name)
 
 
+def files_of(path: Path) -> tuple[Path, Path]:
+    """Card and weights of the policy that a file, a name or a folder with a single policy means."""
+    stem = _stem(path)
+    return _card(stem), _weights(stem)
+
+
 def _stem(path: Path) -> Path:
     if path.is_dir():
         cards = sorted(path.glob("*.json"))

@@ -43,11 +43,15 @@ def to_scores(q: Floats, feasible: Flags) -> Integers:
 
 
 def to_ranks(q: Floats, feasible: Flags) -> Integers:
-    """Priorities (nodes,) of 0..10 by rank: what an extender may answer; equals share one."""
+    """Priorities (nodes,) of 0..10 by rank: what an extender may answer; equals share one.
+
+    Only the best and its equals get 10, for the reason that ``to_scores`` gives.
+    """
     ranks = np.zeros(q.shape, np.int64)
     order = np.unique(q[feasible])
     if order.size:
         place = np.searchsorted(order, q[feasible])
         last = max(order.size - 1, 1)
-        ranks[feasible] = MOST_RANK if order.size == 1 else np.rint(place * MOST_RANK / last)
+        below = np.minimum(place * MOST_RANK // last, MOST_RANK - 1)
+        ranks[feasible] = np.where(q[feasible] >= order[-1] - TIE, MOST_RANK, below)
     return ranks

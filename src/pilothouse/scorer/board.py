@@ -70,12 +70,16 @@ class PolicySource:
     def changed(self) -> bool:
         """Whether the files are others than when they were last looked at."""
         found: list[object] = []
+        files: tuple[Path, ...] = ()
         if self.path is not None:
-            stem = self.path.with_suffix("") if self.path.suffix else self.path
-            for suffix in (".json", ".safetensors"):
+            try:
+                files = policy.files_of(self.path)
+            except PilothouseError as error:  # a folder with several policies, or with none
+                found.append(str(error))
+            for file in files:
                 try:
-                    stat = stem.with_name(stem.name + suffix).stat()
-                    found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+                    stat = file.stat()
+                    found.append((str(file), stat.st_mtime_ns, stat.st_size, stat.st_ino))
                 except OSError:
                     found.append(None)
         before, self._seen = self._seen, (tuple(found),)

@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from pydantic import ValidationError
 
 from pilothouse import policy
 from pilothouse.clients.resources import Node, Pod
 from pilothouse.errors import BackendError
-from pilothouse.policy.machines import Request, machines_of, request_of
+from pilothouse.policy.machines import Machine, Request, machines_of, request_of
 from pilothouse.scorer.board import Board
 from pilothouse.scorer.shapes import ExtenderArguments, ExtenderFiltered, HostPriority, NodeIn
 from pilothouse.scorer.suggest import score
@@ -74,20 +75,25 @@ def _unwatched(board: Board, given: ExtenderArguments) -> list[NodeIn]:
         except msgspec.ValidationError:
             continue  # not a node: it gets the middling priority
     found = [m for m in _safe_machines(nodes) if m.name and m.name not in watched]
-    return [
-        NodeIn(
-            name=m.name,
-            pod_capacity=m.pod_capacity,
-            cpu_allocatable=m.cpu_allocatable,
-            memory_allocatable=m.memory_allocatable,
-            disk_allocatable=m.disk_allocatable,
+    return [node for machine in found if (node := _as_given(machine)) is not None]
+
+
+def _as_given(machine: Machine) -> NodeIn | None:
+    """None for a node that no cluster has: a name too long, less than nothing of a resource."""
+    try:
+        return NodeIn(
+            name=machine.name,
+            pod_capacity=machine.pod_capacity,
+            cpu_allocatable=machine.cpu_allocatable,
+            memory_allocatable=machine.memory_allocatable,
+            disk_allocatable=machine.disk_allocatable,
         )
-        for m in found
-    ]
+    except ValidationError:
+        return None
 
 
-def _safe_machines(nodes: list[Node]) -> list[Any]:
-    made = []
+def _safe_machines(nodes: list[Node]) -> list[Machine]:
+    made: list[Machine] = []
     for node in nodes:
         try:
             made += machines_of([node], [])

@@ -31,6 +31,7 @@ MOST_PROBED_AT_ONCE = 64
 MOST_PROBED = 100
 ASKED_WITHIN_SECONDS = LATENCY_SECONDS / 2
 MOST_USERS = 16
+LONGEST_USER = 253  # a name; a pod's annotation may be a quarter of a megabyte
 VIEW_SECONDS = 0.25  # one look serves all requests within so short a time
 
 
@@ -66,7 +67,8 @@ class Watching:
     def users(self) -> list[str]:
         """Users that pods name; the default one comes first."""
         named = {p.metadata.annotations.get(USER_ANNOTATION, "") for p in self._store.pods()}
-        return ["", *sorted(named - {""})[: MOST_USERS - 1]]
+        usable = sorted(user for user in named if 0 < len(user) <= LONGEST_USER)
+        return ["", *usable[: MOST_USERS - 1]]
 
 
 class _Measured(msgspec.Struct):
@@ -122,7 +124,13 @@ class Probes:
             async with self._limit:
                 answer = await self._client.get(url, params={"user": user} if user else {})
             found = msgspec.json.decode(answer.content, type=_Measured)
-        except (httpx2.HTTPError, msgspec.MsgspecError, UnicodeError, RecursionError):
+        except (
+            httpx2.HTTPError,
+            httpx2.InvalidURL,
+            msgspec.MsgspecError,
+            UnicodeError,
+            RecursionError,
+        ):
             return None  # the age of the measurement before says it
         return found if answer.status_code == 200 else _Measured()
 
