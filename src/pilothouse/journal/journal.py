@@ -79,6 +79,7 @@ class Journal:
         self._open: dict[str, Write] = {}
         self._before: Frame | None = None
         self._since_keyframe = 0
+        self._grown = False  # since this file was taken up
         self._began = rotation.Began(segment=0, wall=clock())
 
     @classmethod
@@ -184,11 +185,12 @@ class Journal:
 
     @property
     def rotation_due(self) -> bool:
-        """Ask between cycles; then ``rotate``."""
+        """Ask between cycles, or between batches where there are none; then ``rotate``."""
+        if not self._grown:  # or an idle journal would leave a trail of empty files
+            return False
         age_seconds = self._clock() - self._began.wall
         limit_bytes = self._settings.segment_mib * 1024 * 1024
-        due = self.size >= limit_bytes or age_seconds >= self._settings.segment_hours * 3600
-        return due and self._before is not None
+        return self.size >= limit_bytes or age_seconds >= self._settings.segment_hours * 3600
 
     def rotate(self, *, state: dict[str, Any] | None = None, simulator: bytes = b"") -> bool:
         """Close this file and carry the chain on in a new one; False while somebody reads it.
@@ -222,6 +224,7 @@ class Journal:
                 finally:
                     if rotation.is_put_aside(self.path, record.segment):
                         self._seq, self._link, self._before = row.seq, row.link, None
+                        self._grown = False
                 self._began = rotation.Began(segment=record.segment, wall=row.wall)
                 self._suspect = False
             rotation.prune(self.path, self._settings, self._clock())
@@ -272,7 +275,7 @@ class Journal:
     ) -> None:
         """These records are durable."""
         self._seq, self._link, self._digest = tail
-        self._cycle = max(self._cycle, cycle)
+        self._cycle, self._grown = max(self._cycle, cycle), True
         for item, _ in items:
             self._remember(item)
 

@@ -8,6 +8,7 @@ explanation reads the record.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,13 +19,16 @@ from typing import Any
 import numpy as np
 
 from pilothouse import __version__
+from pilothouse.errors import JournalUnwritable
 from pilothouse.journal import Ingested, Journal, Run
 from pilothouse.policy import FEATURES, Policy
 from pilothouse.policy.choice import TIE
 from pilothouse.policy.network import Floats, Network
 from pilothouse.policy.reasons import Flip, contributions, flips
 from pilothouse.scorer.suggest import flip_sentence
+from pilothouse.settings import JournalSettings
 
+_log = logging.getLogger(__name__)
 KIND = "placements"
 REMEMBERED = 2000
 LATENCY = FEATURES.index("latency_ms")
@@ -34,8 +38,10 @@ LATENCY_KNOWN = FEATURES.index("latency_known")
 class Placements:
     """The latest placements in memory, and all of them in a journal when there is one."""
 
-    def __init__(self, journal: Path | None, *, cluster: str) -> None:
-        self._journal = None if journal is None else Journal.open(journal)
+    def __init__(
+        self, journal: Path | None, *, cluster: str, settings: JournalSettings | None = None
+    ) -> None:
+        self._journal = None if journal is None else Journal.open(journal, settings=settings)
         self._lock = threading.Lock()
         self._count = 0
         self.dropped = 0
@@ -56,11 +62,22 @@ class Placements:
         if batch.get("kind") == KIND and isinstance(batch.get("placements"), list):
             batch[KIND] = with_reasons(batch[KIND], policy)
         with self._lock:
-            self._remember(batch)
             self._count += 1
-            if self._journal is None:
-                return self._count
-            return self._journal.append(Ingested(source=source, content=batch))
+            number = self._count
+            if self._journal is not None:
+                number = self._journal.append(Ingested(source=source, content=batch))
+                self._rotate(self._journal)
+            self._remember(batch)
+        return number
+
+    def _rotate(self, journal: Journal) -> None:
+        """A file that is full or old is closed. The batch is durable whatever becomes of that, and
+        who sent it must not be told otherwise: it would send it again."""
+        try:
+            if journal.rotation_due:
+                journal.rotate()
+        except JournalUnwritable as error:
+            _log.warning("%s The records of placements go on in the same file.", error)
 
     def _remember(self, batch: Mapping[str, Any]) -> None:
         dropped = batch.get("dropped")
