@@ -6,6 +6,7 @@ from __future__ import annotations
 import signal
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,29 +125,31 @@ def scheduler(site: Site, arm: str, *, percentage: int) -> Component:
 
 
 @contextmanager
-def scorer_as(lab: Lab, arm: str) -> Iterator[None]:
+def scorer_as(lab: Lab, arm: str, turn: int) -> Iterator[Counter[str]]:
     """The scorer in the state that the arm is about; whole again afterwards.
 
-    Who has the stock scheduler runs none, and it would take its share of the same processors.
+    Who has the stock scheduler runs none, and it would take its share of the same processors. What
+    comes back counts the garbage that the plugin was given, by kind.
     """
+    met: Counter[str] = Counter()
     if arm in ("stock", "packing", "killed"):
         lab.kill("scorer")
         try:
-            yield
+            yield met
         finally:
             lab.restart("scorer")
     elif arm == "hung":
         lab.signal("scorer", signal.SIGSTOP)
         try:
-            yield
+            yield met
         finally:
             lab.signal("scorer", signal.SIGCONT)
     elif arm in BY_IMPOSTOR:
-        behavior = _behavior(lab, arm)
+        behavior = _behavior(lab, arm, turn, met)
         lab.kill("scorer")
         try:
             with impostor.impostor(_impostor_port(site_of(lab)), behavior):
-                yield
+                yield met
         finally:
             lab.restart("scorer")
     elif arm in OTHER_POLICIES:
@@ -154,13 +157,13 @@ def scorer_as(lab: Lab, arm: str) -> Iterator[None]:
         lab.start(placement.scorer(site_of(lab), arm, prometheus=False))
         try:
             wait(lambda: scorer_answers(lab), 120)
-            yield
+            yield met
         finally:
             lab.kill("scorer")
             assert lab.planned is not None
             lab.start(placement.scorer(site_of(lab), lab.planned.policy, prometheus=False))
     else:
-        yield
+        yield met
 
 
 def scorer_answers(lab: Lab) -> bool:
@@ -180,14 +183,16 @@ def wait(done: Callable[[], bool], seconds: float, *, every: float = 0.2) -> Non
         time.sleep(every)
 
 
-def _behavior(lab: Lab, arm: str) -> impostor.Behavior:
+def _behavior(lab: Lab, arm: str, turn: int, met: Counter[str]) -> impostor.Behavior:
     assert lab.scorer_url is not None
     table = impostor.good_table(lab.scorer_url)
     if arm == "slow":
         return impostor.slow(table)
     if arm == "flapping":
         return impostor.flapping(table)
-    return impostor.in_turn(*impostor.garbage(table).values())
+    kinds = list(impostor.counted(impostor.garbage(table), met).values())
+    first = turn % 2 * (len(kinds) // 2)  # a run is over before every kind had its turn
+    return impostor.in_turn(*kinds[first:], *kinds[:first])
 
 
 def _impostor_port(site: Site) -> int:

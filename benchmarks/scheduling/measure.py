@@ -41,7 +41,9 @@ def prepare(lab: Lab) -> None:
         lab.kill(name)
 
 
-def run(lab: Lab, arm: str, number: int, *, pods: int, percentage: int) -> dict[str, Any]:
+def run(
+    lab: Lab, arm: str, number: int, *, turn: int, pods: int, percentage: int
+) -> dict[str, Any]:
     """Create the pods of this run, start the arm's scheduler and measure until all are placed.
 
     They stay where they are: to delete them takes longer than to place them, and its aftermath
@@ -50,7 +52,7 @@ def run(lab: Lab, arm: str, number: int, *, pods: int, percentage: int) -> dict[
     names = [f"pod-{number:03d}-{index:05d}" for index in range(pods)]
     _create(lab, names)
     wait(lambda: scorer_answers(lab), 120)
-    with scorer_as(lab, arm):
+    with scorer_as(lab, arm, turn) as met:
         lab.start(scheduler(site_of(lab), arm, percentage=percentage))
         entry = lab.component("kube-scheduler")
         try:
@@ -59,7 +61,7 @@ def run(lab: Lab, arm: str, number: int, *, pods: int, percentage: int) -> dict[
             assert process.is_alive(entry.pid, entry.ticks), "the scheduler died"
         finally:
             lab.kill("kube-scheduler")
-    return found
+    return found | {"arm": arm, "turn": turn, "garbage": dict(met)}
 
 
 def _create(lab: Lab, names: list[str]) -> None:

@@ -124,12 +124,11 @@ def _turn(
         lab.up(wish, say=lambda text: print(f"lab: {text}", file=sys.stderr))
         measure.prepare(lab)
         # Nobody's: a server that has just started answers slowly.
-        measure.run(lab, "stock", 0, pods=WARM_UP_PODS, percentage=arguments.percentage)
+        same = {"turn": turn, "percentage": arguments.percentage}
+        measure.run(lab, "stock", 0, pods=WARM_UP_PODS, **same)
         for number, arm in enumerate(arms, start=1):
-            found = measure.run(
-                lab, arm, number, pods=arguments.pods, percentage=arguments.percentage
-            )
-            runs.append(found | {"arm": arm, "turn": turn, "nodes": arguments.nodes})
+            found = measure.run(lab, arm, number, pods=arguments.pods, **same)
+            runs.append(found | {"nodes": arguments.nodes})
             print(
                 f"run {turn + 1} {arm}: {found['pods_per_second']:.0f} pods/s, "
                 f"{1000 * found['cpu_seconds_per_pod']:.2f} ms CPU per pod, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -54,6 +55,7 @@ def summarize(arm: str, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "added_cycle_p50_ms_best": _added_at_best(own, stock, lambda r: _cycle(r, "p50")),
         "added_score_ms": _added(own, stock, lambda r: r["score_ms"]),
         "plugin_call_ms": _calls(own),
+        "garbage": _met(own),
         "errors": sum(r["errors"] for r in own),
         "panics": sum(r["panics"] for r in own),
         "paths": own[-1]["paths"],
@@ -137,6 +139,14 @@ def _calls(own: Sequence[dict[str, Any]]) -> dict[str, float | None]:
     return {point: _median(calls.get(point) for calls in told) for point in points}
 
 
+def _met(own: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """How often the plugin was given each kind of garbage; before 18 November 2026 not counted."""
+    met: Counter[str] = Counter()
+    for run in own:
+        met.update(run.get("garbage", {}))
+    return dict(met)
+
+
 def _median(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
@@ -173,6 +183,8 @@ def missed(arm: str, found: dict[str, Any], *, reported: bool = False) -> list[s
     """The bounds that an arm misses, each as a sentence; of a cost that is only reported, none."""
     checks = {f"{arm}: {found['errors']:.0f} pods failed": found["errors"] == 0}
     checks[f"{arm}: {found['panics']:.0f} panics"] = found["panics"] == 0
+    unmet = [kind for kind, count in found["garbage"].items() if count == 0]
+    checks[f"{arm}: never met {', '.join(unmet)}"] = not unmet
     if not reported:
         checks |= _held(arm, found)
     return [text for text, holds in checks.items() if not holds]

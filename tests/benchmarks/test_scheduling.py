@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from benchmarks.scheduling.arms import BROKEN
 from benchmarks.scheduling.measure import CYCLE, mean, plugin_calls, quantiles, total
 from benchmarks.scheduling.run import HERE, USUAL_ARMS, in_turn, main, not_known
 from benchmarks.scheduling.summary import cost, missed, summarize, table, too_wide
+from pilothouse import policy
+from pilothouse.errors import PilothouseError
+from pilothouse.policy import artifact
 from pilothouse.testing import impostor
 
 METRICS = """\
@@ -169,6 +175,7 @@ def test_turns_are_added_until_the_mean_ratio_is_known() -> None:
         ("hung", 0.89, {}, "needs 0.9"),
         ("garbage", 1.0, {"errors": 1.0}, "4 pods failed"),
         ("garbage", 1.0, {"panics": 1.0}, "4 panics"),
+        ("garbage", 1.0, {"garbage": {"huge": 0, "text": 3}}, "never met huge"),
     ],
 )
 def test_a_missed_bound_is_said(arm: str, ratio: float, changes: Any, says: str) -> None:
@@ -236,6 +243,26 @@ def test_an_impostor_behaves_as_told_in_turn() -> None:
     assert threading.active_count() < 20
 
 
+def test_who_met_which_garbage_is_counted_and_who_met_none_too() -> None:
+    met: Counter[str] = Counter()
+    kinds = impostor.counted({"text": impostor.answer(b"hello"), "hung": impostor.hang}, met)
+    port = free_port()
+    with impostor.impostor(port, impostor.in_turn(kinds["text"])):
+        ask(port), ask(port)
+    assert met == {"text": 2, "hung": 0}
+    assert "hung" in met
+
+
+def test_weights_that_are_no_numbers_are_refused_for_just_that() -> None:
+    own = policy.shipped("el-rl")
+    table = {"card": json.loads(msgspec.json.encode(own.card)), "version": own.version}
+    broken = impostor.without_a_number(table | {"weights": base64.b64encode(own.weights).decode()})
+    with pytest.raises(PilothouseError, match="holds values that are not numbers"):
+        artifact.decode(
+            json.dumps(broken["card"]).encode(), base64.b64decode(broken["weights"]), "broken"
+        )
+
+
 def test_garbage_is_garbage_each_in_its_own_way() -> None:
     found = {}
     for name, behave in impostor.garbage(TABLE).items():
@@ -244,6 +271,7 @@ def test_garbage_is_garbage_each_in_its_own_way() -> None:
             found[name] = ask(port)
     assert found.keys() >= {"not-a-number", "extreme", "unknown-nodes", "version", "huge"}
     assert b"NaN" in found["not-a-number"]
+    assert found["nan-weights"] != found["weights"]
     assert b"1e+308" in found["extreme"]
     assert len(found["huge"]) > 60_000
     assert len(set(found.values())) == len(found)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The journal of placements: it is closed when it is full, and nothing in it is lost or sent twice."""
+"""The journal of placements is closed when it is full, and nothing in it is lost or sent twice."""
 
 from __future__ import annotations
 

@@ -7,12 +7,16 @@ place every pod whatever it is told here. Records it wants to hand in find nobod
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import itertools
 import json
 import socket
+import struct
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -102,6 +106,21 @@ def in_turn(*behaviors: Behavior) -> Behavior:
     return behave
 
 
+def counted(behaviors: Mapping[str, Behavior], met: Counter[str]) -> dict[str, Behavior]:
+    """The same; ``met`` counts who was treated in which way, also where nobody was."""
+
+    def counting(name: str, behave: Behavior) -> Behavior:
+        met[name] += 0
+
+        def count(connection: socket.socket) -> None:
+            met[name] += 1
+            behave(connection)
+
+        return count
+
+    return {name: counting(name, behave) for name, behave in behaviors.items()}
+
+
 def _head(connection: socket.socket, length: int) -> None:
     connection.recv(4096)
     head = f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
@@ -139,6 +158,7 @@ def garbage(table: dict[str, Any]) -> dict[str, Behavior]:
         "unknown-nodes": {"avoid": ["nonesuch"], "latency": {"": {"nonesuch": 1.0}}},
         "suggestions": {"suggestions": {"u": {"scores": scores, "expiresInSeconds": 1e308}}},
         "weights": {"policy": {**table["policy"], "version": "other", "weights": "AAAA"}},
+        "nan-weights": {"policy": without_a_number(table["policy"])},
         "forever": {"ttlSeconds": 1e308},
     }
     bodies = {name: json.dumps(table | change).encode() for name, change in changes.items()}
@@ -149,3 +169,16 @@ def garbage(table: dict[str, Any]) -> dict[str, Behavior]:
         "half": json.dumps(table).encode()[:-20],
     }
     return {name: answer(body) for name, body in bodies.items()} | {"huge": answer_hugely}
+
+
+def without_a_number(policy: Mapping[str, Any]) -> dict[str, Any]:
+    """A policy of the same shape whose weights are all NaN, its card and hash in order."""
+    data = base64.b64decode(policy["weights"])
+    begin = 8 + struct.unpack("<Q", data[:8])[0] if data else 0  # safetensors: length, header, data
+    data = data[:begin] + struct.pack("<f", float("nan")) * ((len(data) - begin) // 4)
+    found = hashlib.sha256(data).hexdigest()
+    return {
+        "version": f"nan-{found[:12]}",
+        "card": {**policy["card"], "policy": "nan", "weights_sha256": found},
+        "weights": base64.b64encode(data).decode(),
+    }
