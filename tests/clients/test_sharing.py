@@ -49,3 +49,22 @@ def test_pods_of_different_owners_share_nothing() -> None:
     for pod in (first, other):
         sharing.share(pod)
     assert first.spec.containers is not other.spec.containers
+
+
+def test_a_status_that_says_what_the_spec_says_is_kept_once() -> None:
+    amounts = {"cpu": "100m"}
+    document = {
+        "spec": {"containers": [{"name": "a", "resources": {"requests": amounts}}]},
+        "status": {
+            "containerStatuses": [
+                {"name": "a", "resources": {"requests": amounts}, "allocatedResources": amounts}
+            ]
+        },
+    }
+    pod = msgspec.json.decode(msgspec.json.encode(document), type=Pod)
+    Sharing().share(pod)
+
+    (container,), (status,) = pod.spec.containers, pod.status.container_statuses
+    assert status.resources is container.resources
+    assert status.allocated_resources is container.resources.requests
+    assert pod == msgspec.json.decode(msgspec.json.encode(document), type=Pod)

@@ -17,7 +17,10 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from pilothouse.act.fields import Json
+from pilothouse.clients.asked import asked
 from pilothouse.clients.quantity import parse
 from pilothouse.clients.resources import Node, Pod, Quota
 from pilothouse.clients.store import Store
@@ -110,7 +113,7 @@ class Scene:
     def _no_room(self, node: Node, others: Sequence[Pod], wanted: Amounts) -> str:
         free = {name: parse(text) for name, text in node.status.allocatable.items()}
         for pod in others:
-            for name, amount in _cached_requests(pod).items():
+            for name, amount in _requests(pod).items():
                 free[name] = free.get(name, Decimal(0)) - amount
         for one in self.reserved:
             if one.node == node.metadata.name:
@@ -216,50 +219,12 @@ def over_quota(quotas: Iterable[Quota], namespace: str) -> str:
 
 
 def requests_of(pod: Json) -> Amounts:
-    """As the scheduler counts: containers and sidecars, or the largest init step, plus overhead."""
-    spec = pod["spec"]
-    total: Amounts = defaultdict(Decimal)
-    for container in spec.get("containers") or []:
-        _add(total, (container.get("resources") or {}).get("requests") or {})
-    beside: Amounts = defaultdict(Decimal)
-    largest: Amounts = defaultdict(Decimal)
-    for container in spec.get("initContainers") or []:
-        asked = (container.get("resources") or {}).get("requests") or {}
-        if container.get("restartPolicy") == "Always":
-            _add(beside, asked)
-            step: Amounts = dict(beside)
-        else:
-            step = defaultdict(Decimal, beside)
-            _add(step, asked)
-        for name, amount in step.items():
-            largest[name] = max(largest[name], amount)
-    for name, amount in beside.items():
-        total[name] += amount
-    for name, amount in largest.items():
-        total[name] = max(total[name], amount)
-    _add(total, spec.get("overhead") or {})
-    total["pods"] = Decimal(1)
-    return dict(total)
+    """As the scheduler will count its replacement, whose status is yet to come."""
+    return _requests(msgspec.convert({"spec": pod["spec"]}, Pod))
 
 
-def _add(total: Amounts, amounts: Mapping[str, str]) -> None:
-    for name, text in amounts.items():
-        total[name] = total.get(name, Decimal(0)) + parse(text)
-
-
-def _cached_requests(pod: Pod) -> Amounts:
-    total: Amounts = {}
-    for container in pod.spec.containers:
-        _add(total, container.resources.requests)
-    for container in pod.spec.init_containers:
-        if container.restart_policy == "Always":
-            _add(total, container.resources.requests)
-        else:
-            for name, text in container.resources.requests.items():
-                total[name] = max(total.get(name, Decimal(0)), parse(text))
-    _add(total, pod.spec.overhead)
-    total["pods"] = Decimal(1)
-    return total
+def _requests(pod: Pod) -> Amounts:
+    return asked(pod) | {"pods": Decimal(1)}
 
 
 def _not_ready(node: Node) -> str:

@@ -52,12 +52,20 @@ def _whole(value: Decimal) -> int:
 
 @lru_cache(maxsize=4096)
 def millicores(text: str) -> int:
-    return _whole(parse(text) * 1000)
+    return to_millicores(parse(text))
 
 
 @lru_cache(maxsize=4096)
 def mebibytes(text: str) -> int:
-    return _whole(parse(text) / 2**20)
+    return to_mebibytes(parse(text))
+
+
+def to_millicores(cores: Decimal) -> int:
+    return _whole(cores * 1000)
+
+
+def to_mebibytes(octets: Decimal) -> int:
+    return _whole(octets / 2**20)
 
 
 def count(text: str) -> int:

@@ -134,16 +134,22 @@ class ContainerStatus(Trimmed, frozen=True, kw_only=True):
     restart_count: int = 0
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
+    resources: Resources | None = None  # in force; beside the wish while a resize is under way
+    allocated_resources: Amounts = {}  # set aside by the kubelet
 
 
 class Named(Trimmed, frozen=True, kw_only=True):
     name: str = ""
 
 
+class Present(Trimmed, frozen=True, kw_only=True):
+    """Something that is there; what it says is nothing to us."""
+
+
 class Volume(Trimmed, frozen=True, kw_only=True):
     name: str = ""
-    empty_dir: dict[str, msgspec.Raw] | None = None
-    host_path: dict[str, msgspec.Raw] | None = None
+    empty_dir: Present | None = None
+    host_path: Present | None = None
 
 
 class AffinityTerm(Trimmed, frozen=True, kw_only=True):
@@ -168,6 +174,7 @@ class PodSpec(Trimmed, frozen=True, kw_only=True):
     init_containers: tuple[Container, ...] = ()
     node_selector: dict[str, str] = {}
     overhead: Amounts = {}
+    resources: Resources = Resources()  # of the pod as a whole
     volumes: tuple[Volume, ...] = ()
     affinity: Affinity | None = None
 
@@ -179,6 +186,8 @@ class PodStatus(Trimmed, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
+    resources: Resources | None = None  # of the pod as a whole, in force
+    allocated_resources: Amounts = {}
 
 
 class Pod(Trimmed, frozen=True, kw_only=True):

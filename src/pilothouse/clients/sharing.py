@@ -22,9 +22,14 @@ class Sharing:
         self._alike: dict[str, Pod] = {}
 
     def share(self, item: Trimmed) -> None:
-        """Replace what an earlier pod of the same owner has as well."""
-        if not isinstance(item, Pod) or not item.metadata.owner_references:
+        """Replace what an earlier pod of the same owner has as well, and what it says twice."""
+        if not isinstance(item, Pod):
             return
+        if item.metadata.owner_references:
+            self._share_with_siblings(item)
+        _share_within(item)
+
+    def _share_with_siblings(self, item: Pod) -> None:
         owner = item.metadata.owner_references[0].uid
         other = self._alike.get(owner)
         if other is None:
@@ -36,6 +41,19 @@ class Sharing:
         _share(item.metadata, other.metadata, ("labels", "annotations", "owner_references"))
         if item.metadata.namespace == other.metadata.namespace:
             force_setattr(item.metadata, "namespace", other.metadata.namespace)
+
+
+def _share_within(pod: Pod) -> None:
+    """A container that was never resized has in its status what is in its spec."""
+    wanted = {c.name: c.resources for c in (*pod.spec.containers, *pod.spec.init_containers)}
+    for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
+        own = wanted.get(status.name)
+        if own is None:
+            continue
+        if status.resources == own:
+            force_setattr(status, "resources", own)
+        if status.allocated_resources == own.requests:
+            force_setattr(status, "allocated_resources", own.requests)
 
 
 def _share(mine: Trimmed, other: Trimmed, fields: tuple[str, ...]) -> None:

@@ -9,13 +9,16 @@ idle one.
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 from typing import NamedTuple
 
+from pilothouse.clients.asked import asked
 from pilothouse.clients.protection import why_kept
-from pilothouse.clients.quantity import mebibytes, millicores
+from pilothouse.clients.quantity import mebibytes, millicores, to_mebibytes, to_millicores
 from pilothouse.clients.resources import Container, Pod
 from pilothouse.domain import Phase
 
+NOTHING = Decimal(0)
 _BROKEN = frozenset(
     {
         "CrashLoopBackOff",
@@ -52,6 +55,7 @@ def facts(pod: Pod) -> PodFacts:
         *pod.spec.containers,
         *(c for c in pod.spec.init_containers if c.restart_policy == "Always"),
     )
+    requests = asked(pod)
     statuses = pod.status.container_statuses
     last = [s.last_state.terminated for s in statuses if s.last_state.terminated]
     last += [s.state.terminated for s in statuses if s.state.terminated]
@@ -60,9 +64,9 @@ def facts(pod: Pod) -> PodFacts:
         phase=_phase(pod),
         created=_unix(pod.metadata.creation_timestamp),
         since=_since(pod),
-        cpu_request=_requested(pod, containers, "cpu"),
+        cpu_request=to_millicores(requests.get("cpu", NOTHING)),
         cpu_limit=_limited(containers, "cpu"),
-        memory_request=_requested(pod, containers, "memory"),
+        memory_request=to_mebibytes(requests.get("memory", NOTHING)),
         memory_limit=_limited(containers, "memory"),
         restarts=sum(s.restart_count for s in statuses),
         last_oom=any(t.reason == "OOMKilled" for t in last),
@@ -100,17 +104,6 @@ def _since(pod: Pod) -> float:
     if pod.metadata.deletion_timestamp is not None:
         moments.append(pod.metadata.deletion_timestamp)
     return max((m.timestamp() for m in moments), default=0.0)
-
-
-def _requested(pod: Pod, containers: tuple[Container, ...], resource: str) -> int:
-    """As the scheduler counts: containers and sidecars together, or the largest init container."""
-    unit = millicores if resource == "cpu" else mebibytes
-    total = sum(unit(c.resources.requests.get(resource, "0")) for c in containers)
-    largest = max(
-        (unit(c.resources.requests.get(resource, "0")) for c in pod.spec.init_containers),
-        default=0,
-    )
-    return max(total, largest) + unit(pod.spec.overhead.get(resource, "0"))
 
 
 def _limited(containers: tuple[Container, ...], resource: str) -> int:

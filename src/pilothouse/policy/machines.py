@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 import numpy as np
 
-from pilothouse.clients.quantity import count, mebibytes, millicores
+from pilothouse.clients.asked import asked
+from pilothouse.clients.quantity import count, mebibytes, millicores, to_mebibytes, to_millicores
 from pilothouse.clients.resources import Node, Pod
 from pilothouse.policy import Nodes, Pods
 
@@ -18,6 +20,7 @@ IDLE_POWER_ANNOTATION = "pilothouse.dev/idle-power-share"
 SOFT_ANNOTATION, HARD_ANNOTATION = "latencySoftConstraint", "latencyHardConstraint"
 USER_ANNOTATION = "pilothouse.dev/latency-user"
 DISK = "ephemeral-storage"
+NOTHING = Decimal(0)
 PREFIX = "pilothouse.dev/"
 
 
@@ -122,13 +125,12 @@ def counts(pod: Pod) -> bool:
 
 
 def request_of(pod: Pod) -> Request:
-    containers = [*pod.spec.containers]
-    containers += [c for c in pod.spec.init_containers if c.restart_policy == "Always"]
-    wants = [c.resources.requests for c in containers]
+    """What the scheduler would count for it, and its latency limits."""
+    wants = asked(pod)
     return Request(
-        cpu_millicores=sum(millicores(w.get("cpu", "0")) for w in wants),
-        memory_mib=sum(mebibytes(w.get("memory", "0")) for w in wants),
-        disk_mib=sum(mebibytes(w.get(DISK, "0")) for w in wants),
+        cpu_millicores=to_millicores(wants.get("cpu", NOTHING)),
+        memory_mib=to_mebibytes(wants.get("memory", NOTHING)),
+        disk_mib=to_mebibytes(wants.get(DISK, NOTHING)),
         soft_limit_ms=_limit(pod, SOFT_ANNOTATION),
         hard_limit_ms=_limit(pod, HARD_ANNOTATION),
         user=pod.metadata.annotations.get(USER_ANNOTATION, ""),
