@@ -56,7 +56,11 @@ def up(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Bring a cluster up; the first time its parts are built, which takes minutes."""
+    """Bring a cluster up; the first time its parts are built, which takes minutes.
+
+    In a lab that is up already, another policy or profile is put into force; anything else that
+    differs is refused.
+    """
     from pilothouse.lab import Wish
 
     lab = _lab()
@@ -218,7 +222,8 @@ def _show(lab: Lab, as_json: bool) -> None:
     rows: list[tuple[str, ...]] = [("State", found["state"]), ("Kubeconfig", found["kubeconfig"])]
     rows += [("Prometheus", found["prometheus"] or "none"), ("Logs", found["logs"])]
     if found["scorer"]:
-        rows += [("Scheduler", f"pilothouse, {found['policy']}"), ("Scorer", found["scorer"])]
+        rows += [("Scheduler", f"profile {found['profile']}")]
+        rows += [("Scorer", f"{found['scorer']}, policy {found['policy']}")]
     rows += [("Problem", found["problem"])] if found["problem"] else []
     rows += [("Came up in", f"{found['came_up_in_seconds']} s")]
     for component in found["components"]:

@@ -12,10 +12,7 @@ its filters happened to finish first, which is no draw.
 from __future__ import annotations
 
 import json
-import socket
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -93,16 +90,15 @@ def use(lab: Lab, name: str, *, policy: str = "") -> Arm:
         )
     arm = ARMS[name]
     if arm.policy and policy:
-        arm = Arm(profile=arm.profile, policy=policy)
+        arm = Arm(profile=arm.profile, policy=placement.resolved(policy))
     parts = (*PARTS, SCHEDULER)
     site = Site(layout=lab.layout, binaries=lab.build(parts=parts), ports=planned.ports)
-    lab.kill("kube-scheduler")
+    scorer = None
     if arm.policy:
-        lab.kill("scorer")
-        lab.start(placement.scorer(site, arm.policy, prometheus=planned.prometheus))
-        _until("scorer", lambda: _answers(f"{lab.scorer_url}/readyz"))
-    lab.start(_scheduler(site, arm))
-    _until("kube-scheduler", lambda: _listens(planned.ports["kube-scheduler"]))
+        scorer = placement.scorer(site, arm.policy, prometheus=planned.prometheus)
+    lab.reschedule(_scheduler(site, arm), scorer)
+    # A stock scheduler asks nobody, and the scorer goes on with what it had.
+    lab.plan(profile=arm.profile, policy=arm.policy or planned.policy)
     time.sleep(SETTLE_SECONDS)
     return arm
 
@@ -177,18 +173,3 @@ def _until(name: str, holds: Callable[[], bool]) -> None:
         if time.monotonic() > deadline:
             raise LabFailed(f"{name} was not ready {READY_SECONDS:g} s after its restart.")
         time.sleep(0.2)
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(0.5)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _answers(url: str) -> bool:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(url, timeout=2) as answer:
-            return bool(answer.status == 200)
-    except (OSError, urllib.error.URLError):
-        return False

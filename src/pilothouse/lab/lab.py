@@ -14,12 +14,15 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from pilothouse.errors import LabFailed, LabUnavailable, UnknownName
 from pilothouse.lab import (
@@ -89,10 +92,13 @@ class Wish:
     def check(self) -> None:
         if self.scheduler not in placement.SCHEDULERS:
             raise UnknownName.among("scheduler", self.scheduler, placement.SCHEDULERS)
-        if self.policy and self.scheduler == "stock":
-            raise LabUnavailable(
-                "The stock scheduler takes no --policy. Add: --scheduler pilothouse."
-            )
+        for option, given in (("--policy", self.policy), ("--profile", self.profile)):
+            if given and self.scheduler == "stock":
+                raise LabUnavailable(
+                    f"The stock scheduler takes no {option}. Add: --scheduler pilothouse."
+                )
+        if self.profile:
+            placement.check_profile(self.profile)
         if not 0 <= self.workers <= MAXIMUM_WORKERS:
             raise LabUnavailable(
                 f"--workers must be between 0 and {MAXIMUM_WORKERS}, but got {self.workers}."
@@ -129,12 +135,14 @@ class Lab:
         return obtain(self.layout.binaries, given=given, progress=progress, parts=parts)
 
     def up(self, wish: Wish, *, say: Say = _quiet, progress: Progress | None = None) -> None:
-        """Bring a lab up; one that is up already and whole is left alone."""
+        """Bring a lab up; in one that is up already and whole, at most the policy changes."""
         wish.check()
+        wish = replace(wish, policy=placement.resolved(wish.policy) if wish.policy else "")
         machine.require(prometheus=wish.prometheus)
         with locked(self.layout.lock):
             if self._is_up(wish):
                 say("up already")
+                self._adapt(wish, say, progress)
                 return
             parts = (*PARTS, SCHEDULER) if wish.scheduler == "pilothouse" else PARTS
             binaries = self.build(given=wish.binaries, progress=progress, parts=parts)
@@ -160,14 +168,35 @@ class Lab:
         same = (planned.workers, planned.fake_nodes) == (wish.workers, wish.fake_nodes)
         same = same and planned.scheduler == wish.scheduler
         same = same and wish.fake_lease_seconds in (None, planned.fake_lease_seconds)
+        same = same and wish.worker_cpu_millicores in (None, planned.worker_cpu_millicores)
+        same = same and wish.worker_memory_mib in (None, planned.worker_memory_mib)
         if not same or (wish.prometheus and not planned.prometheus):
             raise LabUnavailable(
-                f"A lab with {planned.workers} workers, {planned.fake_nodes} fake nodes and "
+                f"A lab with {planned.workers} workers of {planned.worker_cpu_millicores}m and "
+                f"{planned.worker_memory_mib} MiB, {planned.fake_nodes} fake nodes and "
                 f"{'' if planned.prometheus else 'no '}Prometheus under the {planned.scheduler} "
                 "scheduler is up already. "
                 "Take it away first with: pilothouse lab down."
             )
         return True
+
+    def _adapt(self, wish: Wish, say: Say, progress: Progress | None) -> None:
+        """Serve another policy, or another profile, where one was asked for."""
+        planned = self._require_planned()
+        if planned.scheduler == "stock":
+            return
+        policy, profile = _wanted(wish, planned)
+        if (policy, profile) == (planned.policy, planned.profile):
+            return
+        say(f"scorer and scheduler again, with policy {policy} and profile {profile}")
+        parts = (*PARTS, SCHEDULER)
+        binaries = self.build(given=wish.binaries, progress=progress, parts=parts)
+        site = Site(layout=self.layout, binaries=binaries, ports=planned.ports)
+        self.reschedule(
+            placement.scheduler(site, profile),
+            placement.scorer(site, policy, prometheus=planned.prometheus),
+        )
+        self.plan(policy=policy, profile=profile)
 
     @contextmanager
     def _undone_on_failure(self) -> Iterator[None]:
@@ -182,6 +211,7 @@ class Lab:
         shutil.rmtree(self.layout.logs, ignore_errors=True)
         self.layout.logs.mkdir(parents=True)
         cpu, memory = machine.share(max(wish.workers, 1))
+        policy, profile = _wanted(wish, None) if wish.scheduler != "stock" else ("", "")
         planned = Planned(
             workers=wish.workers,
             worker_cpu_millicores=wish.worker_cpu_millicores or cpu,
@@ -192,7 +222,8 @@ class Lab:
             ports=_free_ports(),
             origin=dict(binaries.origin),
             scheduler=wish.scheduler,
-            policy=wish.policy or placement.DEFAULT_PROFILE if wish.scheduler != "stock" else "",
+            policy=policy,
+            profile=profile,
         )
         network.check_ranges()
         self.ledger.forget()
@@ -207,7 +238,7 @@ class Lab:
             self.start(controlplane.scheduler(site))
         else:
             say("scorer and scheduler")
-            self._learned_scheduler(site, workers, planned, wish.profile)
+            self._learned_scheduler(site, workers, planned)
         if workers:
             say(f"{len(workers)} workers")
             self._workers(site, workers)
@@ -254,18 +285,14 @@ class Lab:
         self.start(controlplane.controller_manager(site, patience=patience))
         self.apply((controlplane.MANIFESTS / "roles.yaml").read_text())
 
-    def _learned_scheduler(
-        self, site: Site, workers: Sequence[Worker], planned: Planned, profile: str
-    ) -> None:
+    def _learned_scheduler(self, site: Site, workers: Sequence[Worker], planned: Planned) -> None:
         if workers:
             self.start(placement.ways(site, list(workers)))
             for one in workers:
                 self.start(placement.probe(one))
         self.start(placement.scorer(site, planned.policy, prometheus=planned.prometheus))
         self._wait_port("scorer", "127.0.0.1", site.ports["scorer"])
-        named = planned.policy in placement.profile_names()
-        own = planned.policy if named else placement.DEFAULT_PROFILE
-        self.start(placement.scheduler(site, profile or own))
+        self.start(placement.scheduler(site, planned.profile))
 
     def _workers(self, site: Site, workers: Sequence[Worker]) -> None:
         archives = self._images(site.binaries)
@@ -358,6 +385,7 @@ class Lab:
             "prometheus": self.prometheus_url,
             "scheduler": planned.scheduler,
             "policy": planned.policy,
+            "profile": planned.profile,
             "scorer": self.scorer_url,
             "audit_log": str(self.layout.audit_log),
             "logs": str(self.layout.logs),
@@ -454,6 +482,22 @@ class Lab:
             Component(name=name, command=tuple(entry.command), environment=entry.environment)
         )
 
+    def reschedule(self, scheduler: Component, scorer: Component | None = None) -> None:
+        """Another scheduler, and scorer, in the place of the one before; all else stays."""
+        planned = self._require_planned()
+        self.kill(scheduler.name)
+        if scorer is not None:
+            self.kill(scorer.name)
+            self.start(scorer)
+            self._wait_alone(scorer.name, lambda: _is_ok(f"{self.scorer_url}/readyz"))
+        self.start(scheduler)
+        port = planned.ports[scheduler.name]
+        self._wait_alone(scheduler.name, lambda: _listens("127.0.0.1", port))
+
+    def plan(self, **changes: str) -> None:
+        """Write down what the lab is from now on."""
+        self.ledger.append(msgspec.structs.replace(self._require_planned(), **changes))
+
     def set_latency(self, changes: dict[str, float]) -> dict[str, float]:
         """Put so many milliseconds between workers and their user."""
         planned = self._require_planned()
@@ -481,12 +525,7 @@ class Lab:
     # Waiting
 
     def _wait_port(self, name: str, address: str, port: int) -> None:
-        def listens() -> bool:
-            with socket.socket() as probe:
-                probe.settimeout(0.5)
-                return probe.connect_ex((address, port)) == 0
-
-        self._wait_for(name, START_SECONDS, listens)
+        self._wait_for(name, START_SECONDS, lambda: _listens(address, port))
 
     def _api_ready(self) -> bool:
         try:
@@ -523,6 +562,20 @@ class Lab:
                     f"{name} was not ready after {seconds:.0f} s: {self._last_words(name)}"
                 )
             time.sleep(pause)
+
+    def _wait_alone(self, name: str, done: Callable[[], bool]) -> None:
+        """The same for one component, whatever became of the others: workers may be lost."""
+        deadline = time.monotonic() + START_SECONDS
+        while not done():
+            entry = self.component(name)
+            if not process.is_alive(entry.pid, entry.ticks):
+                raise LabFailed(f"{name} ended: {self._last_words(name)}")
+            if time.monotonic() > deadline:
+                raise LabFailed(
+                    f"{name} was not ready {START_SECONDS:.0f} s after its restart: "
+                    f"{self._last_words(name)}"
+                )
+            time.sleep(0.2)
 
     def _last_words(self, name: str) -> str:
         try:
@@ -561,6 +614,16 @@ def workers_of(planned: Planned) -> list[Worker]:
     ]
 
 
+def _wanted(wish: Wish, standing: Planned | None) -> tuple[str, str]:
+    """Policy and profile: as asked for; what is not asked for stays, or goes with the policy."""
+    before = standing.policy if standing is not None else ""
+    policy = wish.policy or before or placement.DEFAULT_PROFILE
+    profile = wish.profile
+    if not profile and standing is not None and not wish.policy:
+        profile = standing.profile if standing.profile in placement.profile_names() else ""
+    return policy, profile or placement.profile_of(policy)
+
+
 def _bare() -> dict[str, str]:
     """Components see nothing of the caller's environment: proxies and secrets stay outside."""
     return {"PATH": os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin", "HOME": "/root"}
@@ -585,6 +648,21 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def _listens(address: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex((address, port)) == 0
+
+
+def _is_ok(url: str) -> bool:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:  # of which every refusal and every status but 200 is one
+        return False
 
 
 def _answers(path: Path) -> bool:

@@ -21,7 +21,7 @@ from pilothouse.errors import LabUnavailable
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="lab"):
-    """The lab itself: what was asked for."""
+    """The lab itself: what was asked for. The latest counts: its scheduler may be changed."""
 
     workers: int
     worker_cpu_millicores: int
@@ -31,7 +31,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     ports: dict[str, int]
     origin: dict[str, str]  # of the binaries
     scheduler: str = "stock"  # or "pilothouse"
-    policy: str = ""  # its name or file, with our scheduler
+    policy: str = ""  # what the scorer serves, by name or file; with our scheduler
+    profile: str = ""  # of the scheduler that places pods; with our scheduler
     fake_lease_seconds: int = 40
 
 

@@ -21,6 +21,7 @@ from pilothouse.lab.controlplane import MANIFESTS
 from pilothouse.lab.delay import delays, set_delays
 from pilothouse.lab.layout import Layout, Worker
 from pilothouse.lab.part import REPOSITORY
+from pilothouse.policy import read, shipped_names
 
 SCHEDULERS = ("stock", "pilothouse")
 PROBE_PORT = 10271
@@ -39,10 +40,33 @@ def profile_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in profiles().glob("*.yaml")))
 
 
-def configuration(site: Site, profile: str) -> Path:
-    """The shipped profile with this lab's addresses in it, as a file."""
+def check_profile(profile: str) -> None:
     if profile not in profile_names():
         raise UnknownName.among("scheduler profile", profile, profile_names())
+
+
+def profile_of(policy: str) -> str:
+    """The profile that a policy has unless another is asked for."""
+    return policy if policy in profile_names() else DEFAULT_PROFILE
+
+
+def resolved(policy: str) -> str:
+    """A shipped policy's name, or the whole path of a policy that can be run.
+
+    Components run in a folder of their own, where a relative path leads nowhere; and a policy
+    that cannot be run should not cost the minutes until its scorer says so.
+    """
+    if policy in shipped_names():
+        return policy
+    if not ("/" in policy or Path(policy).suffix or Path(policy).exists()):
+        raise UnknownName.among("policy", policy, shipped_names())
+    read(Path(policy))
+    return str(Path(policy).resolve())
+
+
+def configuration(site: Site, profile: str) -> Path:
+    """The shipped profile with this lab's addresses in it, as a file."""
+    check_profile(profile)
     document: dict[str, Any] = yaml.safe_load((profiles() / f"{profile}.yaml").read_text())
     document["clientConnection"] = {
         "kubeconfig": site.kubeconfig("kube-scheduler"),
