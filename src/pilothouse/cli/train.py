@@ -217,7 +217,8 @@ def placement(
     if as_json:
         lines = {str(k): [x.to_json() for x in v] for k, v in trained.lines.items()}
         seconds = {"seconds": trained.seconds, "compile_seconds": trained.compile_seconds}
-        print_json({"policy": policy, "path": str(trained.best), **seconds, "lines": lines})
+        made = {"policy": policy, "path": str(trained.best), **seconds, "lines": lines}
+        print_json(made | {"returns": {str(k): v for k, v in trained.returns.items()}})
         return
     for number, lines_of in trained.lines.items():
         for line in lines_of:
@@ -226,6 +227,8 @@ def placement(
             typer.echo(
                 f"seed {number}  {mark}  {line.what}: {line.value:.4f} ({sign} {line.bound})"
             )
+    for number, value in trained.returns.items():
+        typer.echo(f"seed {number}  mean return {value:.4f} of {chosen.name}; the highest is kept")
     typer.echo(f"Policy  {trained.best}.json  ({trained.seconds:.0f} s, validation, simulated)")
 
 

@@ -20,6 +20,7 @@ from pilothouse.learn.placement.chooser import Chooser
 from pilothouse.learn.placement.course import Courses
 from pilothouse.learn.placement.fleet import MOST_WATTS, Fleet, Step
 from pilothouse.learn.placement.placed import Placed, Resource
+from pilothouse.learn.placement.rewards import Reward, worth
 
 F8: TypeAlias = NDArray[np.float64]
 
@@ -108,6 +109,17 @@ def play_on(
             )
         told()
     return Played(**{name: np.stack([row[name] for row in rows]) for name in rows[0]})
+
+
+def returns(courses: Courses, chooser: Chooser, reward: Reward) -> F8:
+    """(courses,), what a reward adds up to until a course is over, or until it ends the episode."""
+    fleet = Fleet(courses)
+    total, going = np.zeros(courses.count), np.ones(courses.count, np.bool_)
+    while (going := going & (fleet.step_number < courses.steps)).any():
+        value, ended = worth(reward, fleet.place(chooser.choose(fleet)).placed)
+        total += np.where(going, value, 0.0)
+        going = going & ~ended
+    return total
 
 
 def joined(runs: Sequence[Played]) -> Played:

@@ -3,7 +3,8 @@
 
 A folder of a run holds the settings as they were resolved, TensorBoard scalars, a checkpoint, one
 artefact per seed and, under the policy's own name, the one that did best on validation courses.
-Those are not the courses that any published figure is taken on.
+Those are not the courses that any published figure is taken on. Best is what keeps the policy's
+promise best; a reward of one's own promises nothing but itself, so there the highest return is.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from typing import Any
 
 from pilothouse import __version__
 from pilothouse.learn.placement import judging
-from pilothouse.learn.placement.chooser import Learned
+from pilothouse.learn.placement.chooser import Chooser, Learned
 from pilothouse.learn.placement.judging import Exam, Line
 from pilothouse.learn.placement.placed import beside_cpu
+from pilothouse.learn.placement.playing import F8, returns
 from pilothouse.learn.placement.presets import THESIS, Settings
-from pilothouse.learn.placement.rewards import Reward
+from pilothouse.learn.placement.rewards import Reward, is_registered
 from pilothouse.learn.placement.scalars import Scalars
 from pilothouse.learn.placement.trainer import Progress, Trainer
 from pilothouse.policy import Card, Shape, artifact
@@ -43,7 +45,8 @@ class Trained:
     best: Path  # stem of the artefact that did best on validation
     seconds: float
     compile_seconds: float
-    lines: dict[int, list[Line]] = field(default_factory=dict)  # by seed
+    lines: dict[int, list[Line]] = field(default_factory=dict)  # by seed; none without a promise
+    returns: dict[int, float] = field(default_factory=dict)  # by seed, where they decided
 
 
 def sized(policy: str, settings: Settings) -> Settings:
@@ -86,15 +89,16 @@ def train(
             told(progress, trainer.total_steps)
     seconds = time.perf_counter() - began
     validation = validation_of(settings, reward)
-    lines = _write_all(policy, trainer, validation, out, command)
-    best = max(seeds, key=lambda seed: _merit(lines[seed]))
+    examined = _write_all(policy, trainer, validation, out, command)
+    best = max(seeds, key=lambda seed: examined[seed].merit)
     _copy(out / f"{policy}-seed{best}", out / policy)
     return Trained(
         folder=out,
         best=out / policy,
         seconds=seconds,
         compile_seconds=trainer.compile_seconds,
-        lines=lines,
+        lines={seed: one.lines for seed, one in examined.items()},
+        returns={s: one.mean_return for s, one in examined.items() if one.returns is not None},
     )
 
 
@@ -105,21 +109,54 @@ def validation_of(settings: Settings, reward: Reward) -> Exam:
     return judging.exam(sizes, count=32, steps=4 * nodes, resource=reward.resource)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Examined:
+    """What one seed's network reached on the validation courses."""
+
+    lines: list[Line]
+    returns: F8 | None  # (courses,), of a reward of one's own
+
+    @property
+    def merit(self) -> tuple[float, ...]:
+        return _merit(self.lines) if self.returns is None else (self.mean_return,)
+
+    @property
+    def mean_return(self) -> float:
+        return float("nan") if self.returns is None else float(self.returns.mean())
+
+
+def _examine(policy: str, chooser: Chooser, reward: Reward, on: Exam) -> _Examined:
+    promised = policy in judging.KINDS
+    own = not promised or not is_registered(reward)
+    return _Examined(
+        lines=judging.judge(policy, chooser, on) if promised else [],
+        returns=returns(on.mixed, chooser, reward) if own else None,
+    )
+
+
 def _write_all(
     policy: str, trainer: Trainer, validation: Exam, out: Path, command: str
-) -> dict[int, list[Line]]:
-    lines = {}
+) -> dict[int, _Examined]:
+    examined = {}
     for index, seed in enumerate(trainer.seeds):
         chooser = Learned(policy, trainer.network(index))
-        kind = policy if policy in judging.KINDS else "ee"
-        lines[seed] = judging.judge(kind, chooser, validation)
-        card = card_of(policy, trainer, seed, lines[seed], command)
+        examined[seed] = _examine(policy, chooser, trainer.reward, validation)
+        card = card_of(policy, trainer, seed, _measured(examined[seed]), command)
         artifact.write(out / f"{policy}-seed{seed}", card, trainer.weights(index))
-    return lines
+    return examined
+
+
+def _measured(one: _Examined) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    if one.lines:
+        told["validation, simulated"] = [line.to_json() for line in one.lines]
+    if one.returns is not None:
+        told["mean return, validation, simulated"] = round(one.mean_return, 5)
+    return told
 
 
 def card_of(
-    policy: str, trainer: Trainer, seed: int, lines: Sequence[Line], command: str = ""
+    policy: str, trainer: Trainer, seed: int, measured: dict[str, Any], command: str = ""
 ) -> Card:
     """The card of one seed's policy."""
     s = trainer.settings
@@ -134,11 +171,11 @@ def card_of(
         command=command,
         made_with={name: metadata.version(name) for name in ROUNDING},
         trained_on_nodes_max=max(s.stages),
-        measured={"validation, simulated": [line.to_json() for line in lines]},
+        measured=measured,
     )
 
 
-def _merit(lines: Sequence[Line]) -> tuple[int, float]:
+def _merit(lines: Sequence[Line]) -> tuple[float, ...]:
     """More lines held, then the larger sum of margins as shares of the bounds, guards apart."""
     margins = [
         (line.value - line.bound if line.at_least else line.bound - line.value)

@@ -50,4 +50,19 @@ def find(given: str, resource: str = "requests") -> Reward:
     return named(given, resource)
 
 
-__all__ = ["OF_POLICY", "REWARDS", "Mixture", "Reward", "find", "from_file", "named", "worth"]
+def is_registered(reward: Reward) -> bool:
+    """Whether it is one of the list, and not one of somebody's own under whatever name."""
+    return reward.name in REWARDS and named(reward.name, reward.resource) == reward
+
+
+__all__ = [
+    "OF_POLICY",
+    "REWARDS",
+    "Mixture",
+    "Reward",
+    "find",
+    "from_file",
+    "is_registered",
+    "named",
+    "worth",
+]
