@@ -235,11 +235,10 @@ def fine_tune(
     """Train on what a scheduler recorded; promote only what improved."""
     from pilothouse.learn.placement import recorded
     from pilothouse.learn.placement.finetune import fine_tune as tune
-    from pilothouse.policy import shipped
 
     frozen = source.suffix == ".npz"
     binds = recorded.thaw(source) if frozen else recorded.from_journal(source)
-    start = _start(wish.start) or shipped(wish.policy)
+    start = _start(wish.start) or _usual_start(wish, reward)
     with progress("Fine-tuning", quiet=as_json) as advance:
         made = tune(
             wish.policy,
@@ -257,6 +256,24 @@ def fine_tune(
     word = "Promoted" if made.promoted else "Not promoted"
     typer.echo(f"{word}: {made.why} ({made.binds} recorded binds, {made.updates} updates).")
     typer.echo(f"Policy  {made.stem}.json")
+
+
+def _usual_start(wish: Wish, reward: Reward) -> Policy:
+    """The shipped policy of this name; one of one's own goes on from where it is."""
+    from pilothouse.errors import InvalidSetting
+    from pilothouse.learn.placement.finetune import in_use
+    from pilothouse.learn.placement.placed import beside_cpu
+    from pilothouse.policy import shipped, shipped_names
+
+    if wish.policy in shipped_names():
+        return shipped(wish.policy)
+    found = in_use(wish.policy, wish.out, sees=beside_cpu(reward.resource))
+    if found is None:
+        raise InvalidSetting(
+            f"No policy {wish.policy} is shipped and {wish.out} holds none, so there is nothing to "
+            "fine-tune. Name the policy to begin with: --start FILE."
+        )
+    return found
 
 
 def _start(given: str | None) -> Policy | None:

@@ -8,21 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from pilothouse.cli import main
 from pilothouse.errors import ArtifactBroken, InvalidSetting
 from pilothouse.journal import Ingested, Journal, Run
-from pilothouse.learn.placement import recorded, rewards
+from pilothouse.learn.placement import finetune, recorded, rewards
 from pilothouse.learn.placement.chooser import Chooser, heuristic
 from pilothouse.learn.placement.course import Family, draw
-from pilothouse.learn.placement.finetune import FineTuned, fine_tune
+from pilothouse.learn.placement.finetune import Evaluation, FineTuned, Rival, fine_tune
 from pilothouse.learn.placement.fleet import Fleet
+from pilothouse.learn.placement.intervals import t95
 from pilothouse.learn.placement.recorded import Recorded
 from pilothouse.learn.placement.rewards import worth
 from pilothouse.learn.placement.trainer import THESIS
-from pilothouse.policy import shipped
+from pilothouse.policy import Policy, artifact, choose, read, safetensors, shipped
 from pilothouse.testing.placement import random_policy
 
 pytestmark = pytest.mark.timeout(600)
@@ -122,6 +124,134 @@ def test_a_policy_that_cannot_be_improved_stays(binds: Recorded, tmp_path: Path)
     assert not made.promoted
     assert made.stem == tmp_path / "el-rl-candidate"
     assert not (tmp_path / "el-rl.json").exists()
+
+
+def put_in_use(policy: Policy, out: Path, name: str = "el-rl") -> bytes:
+    """This policy where promoting would overwrite it; its weights come back."""
+    out.mkdir(parents=True, exist_ok=True)
+    artifact.write(out / name, policy.card, safetensors.decode(policy.weights, name))
+    return policy.weights
+
+
+def test_what_is_better_than_its_beginning_only_does_not_replace_what_is_in_use(
+    binds: Recorded, tmp_path: Path
+) -> None:
+    weights = put_in_use(shipped("el-rl"), tmp_path / "out")
+    made = tuned(binds, random_policy(tmp_path / "start", seed=5), tmp_path / "out")
+
+    start, used = made.rivals
+    assert start.least_gain > 0, "it did improve, and would be promoted where nothing is in use"
+    assert used.version == shipped("el-rl").version
+    assert used.least_gain < 0
+    assert not made.promoted
+    assert "the policy in use" in made.why
+    assert used.version in made.why
+    assert made.stem == tmp_path / "out" / "el-rl-candidate"
+    assert (tmp_path / "out" / "el-rl.safetensors").read_bytes() == weights
+    told = read(made.stem).card.measured["fine-tuned"]
+    assert set(told["gain"]) == {start.version, used.version}
+
+
+def test_what_beats_its_beginning_and_what_is_in_use_replaces_it(
+    binds: Recorded, tmp_path: Path
+) -> None:
+    put_in_use(random_policy(tmp_path / "worse", seed=7), tmp_path / "out")
+    made = tuned(binds, random_policy(tmp_path / "start", seed=5), tmp_path / "out")
+
+    assert made.promoted, made.why
+    assert [rival.least_gain > 0 for rival in made.rivals] == [True, True]
+    assert read(tmp_path / "out" / "el-rl").card.measured["fine-tuned"]["promoted"] is True
+
+
+def test_going_on_from_what_is_in_use_is_compared_with_it_once(
+    binds: Recorded, tmp_path: Path
+) -> None:
+    start = random_policy(tmp_path / "start", seed=5)
+    put_in_use(start, tmp_path / "out")
+
+    assert [r.version for r in tuned(binds, start, tmp_path / "out").rivals] == [start.version]
+
+
+def a_rival(role: str, *, least: float, kept: tuple[str, ...] = ()) -> Rival:
+    before = Evaluation(reward=-0.5, kept=kept)
+    return Rival(role=role, version="v", evaluation=before, gain=0.1, least_gain=least)
+
+
+@pytest.mark.parametrize(
+    ("rivals", "promoted", "word"),
+    [
+        ([a_rival("start", least=0.01)], True, "sure gain"),
+        ([a_rival("start", least=-0.01)], False, "no sure gain"),  # the mean rose: by chance, maybe
+        ([a_rival("start", least=float("nan"))], False, "no sure gain"),
+        ([a_rival("start", least=0.01), a_rival("used", least=-0.01)], False, "over used"),
+        ([a_rival("start", least=0.01, kept=("within soft",))], False, "within soft"),
+        (
+            [a_rival("start", least=0.01), a_rival("used", least=0.01, kept=("within hard",))],
+            False,
+            "used keeps fails now: within hard",
+        ),
+        ([a_rival("start", least=0.01, kept=("followed",))], True, "sure gain"),
+    ],
+)
+def test_only_a_sure_gain_over_every_rival_is_promoted(
+    rivals: list[Rival], promoted: bool, word: str
+) -> None:
+    after = Evaluation(reward=-0.4, kept=("followed",))
+
+    found, why = finetune._verdict(rivals, after)
+
+    assert (found, word in why) == (promoted, True), why
+
+
+def test_a_gain_s_bound_is_paired_bind_by_bind(binds: Recorded, tmp_path: Path) -> None:
+    reward, held_out = rewards.named("nearby"), binds.split()[1]
+    before, after = random_policy(tmp_path / "a", seed=5), shipped("el-rl")
+    found = finetune._Judge("el-rl", held_out, reward).rival("start", before, after.network)
+
+    worth_of = held_out.worth(reward)
+    rows = [
+        worth_of[
+            np.arange(held_out.count),
+            choose(p.network(held_out.features, held_out.valid), held_out.valid),
+        ]
+        for p in (before, after)
+    ]
+    gains = rows[1] - rows[0]
+    half = t95(len(gains)) * gains.std(ddof=1) / len(gains) ** 0.5
+    assert found.gain == pytest.approx(gains.mean())
+    assert found.least_gain == pytest.approx(gains.mean() - half)
+    assert found.evaluation.reward == pytest.approx(rows[0].mean())
+
+
+def test_one_s_own_policy_goes_on_from_where_it_is(
+    journal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["train", "placement", "--policy", "mine", "--reward", "nearby"]
+    words += ["--from-journal", str(journal), "--out", str(out), "--json"]
+    assert main(words) == 2
+    assert "--start FILE" in capsys.readouterr().err
+
+    put_in_use(random_policy(tmp_path / "start", seed=5), out, "mine")
+    before = read(out / "mine").version
+    assert main(words) == 0
+    (rival,) = json.loads(capsys.readouterr().out)["rivals"]
+    assert rival["version"] == before
+
+
+def test_a_policy_in_use_that_sees_something_else_is_not_overwritten(tmp_path: Path) -> None:
+    own = random_policy(tmp_path / "start", seed=5)
+    features = {
+        name: tuple(f.replace("memory", "disk") for f in getattr(own.card, name))
+        for name in ("node_features", "pod_features")
+    }
+    card = msgspec.structs.replace(own.card, **features)
+    artifact.write(tmp_path / "el-rl", card, safetensors.decode(own.weights, "el-rl"))
+
+    assert finetune.in_use("el-rl", tmp_path, sees="disk") is not None
+    with pytest.raises(InvalidSetting, match="another --out"):
+        finetune.in_use("el-rl", tmp_path, sees="memory")
+    assert finetune.in_use("lb", tmp_path, sees="memory") is None
 
 
 def test_command_fine_tunes_and_says_whether_it_promoted(

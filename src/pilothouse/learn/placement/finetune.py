@@ -1,30 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fine-tuning on placements a real scheduler made, promoted only when it measurably improved.
 
-The judge is twofold. On the newest fifth of the record, which is not trained on, the mean reward
-of what the network would choose must rise; that is exact, because a record tells what each of its
-nodes would have been worth. And on simulated validation courses no promise of the policy that
-held before may fail. Otherwise the policy before stays, and the candidate lies beside it.
+The judge is twofold. On the newest fifth of the record, which is not trained on, what the network
+would choose must be worth more, bind by bind the same pods, by a margin that chance does not
+explain; that is exact, because a record tells what each of its nodes would have been worth. And on
+simulated validation courses no promise that held before may fail. Both are asked against the policy
+it was fine-tuned from and against the one in use, which promoting would overwrite: better than a
+beginning that nobody uses is no reason to replace what is used. Otherwise the policy before stays,
+and the candidate lies beside it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pilothouse.errors import InvalidSetting
 from pilothouse.learn.placement import judging
 from pilothouse.learn.placement.chooser import Learned
+from pilothouse.learn.placement.intervals import t95
 from pilothouse.learn.placement.learner import Learner
+from pilothouse.learn.placement.placed import beside_cpu
 from pilothouse.learn.placement.recorded import Recorded, freeze
 from pilothouse.learn.placement.rewards import Reward
 from pilothouse.learn.placement.trainer import Settings, Transition
 from pilothouse.learn.placement.world import Sight
-from pilothouse.policy import Network, Policy, artifact, choose
+from pilothouse.policy import Network, Policy, artifact, choose, files_of, read
+from pilothouse.policy.features import BesideCPU
 
 FROZEN = "recorded.npz"
 PASSES = 20  # over the record, in batches
@@ -33,14 +41,26 @@ RATE = 3e-4  # a tenth of a first training's: the weights are good already
 RETARGET_EVERY = 50
 LEAST_GAIN = 1e-6
 EXAM_NODES, EXAM_COURSES = (3, 6), 16
+BEGINNING, IN_USE = "the policy it was fine-tuned from", "the policy in use"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """How good a network is, before and after."""
+    """How good a network is."""
 
     reward: float  # mean over the held-out binds, of the choices it would make
     kept: tuple[str, ...]  # promises that hold on simulated validation courses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rival:
+    """A policy that the candidate had to beat, and by how much it did."""
+
+    role: str  # "the policy it was fine-tuned from", "the policy in use"
+    version: str
+    evaluation: Evaluation
+    gain: float  # of the candidate's reward, mean over the held-out binds
+    least_gain: float  # its lower 95 % bound, by paired differences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +69,19 @@ class FineTuned:
 
     promoted: bool
     why: str
-    before: Evaluation
+    rivals: tuple[Rival, ...]  # the beginning first
     after: Evaluation
     stem: Path  # of the files that were written: the policy's, or its candidate's
     binds: int
     updates: int
     digest: str  # of the frozen set
 
+    @property
+    def before(self) -> Evaluation:
+        return self.rivals[0].evaluation
+
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"stem": str(self.stem)}
+        return asdict(self) | {"before": asdict(self.before), "stem": str(self.stem)}
 
 
 def fine_tune(
@@ -72,6 +96,7 @@ def fine_tune(
     told: Callable[[], None] = lambda: None,
 ) -> FineTuned:
     """Freeze the record, train on it, judge, and promote or not."""
+    used = in_use(policy, out, sees=beside_cpu(reward.resource))
     digest = freeze(recorded, out / FROZEN)
     train, held_out = recorded.split()
     updates = max(PASSES * train.count // settings.batch, FEWEST_UPDATES)
@@ -85,13 +110,13 @@ def fine_tune(
         if number % RETARGET_EVERY == 0:
             learner.retarget()
         told()
-    kind = policy if policy in judging.KINDS else ""
-    exam = judging.exam(EXAM_NODES, count=EXAM_COURSES, resource=reward.resource)
-    before, after = (
-        _evaluated(network, kind, held_out, reward, exam)
-        for network in (start.network, learner.network())
-    )
-    promoted, why = _verdict(before, after)
+    judge = _Judge(policy, held_out, reward)
+    beaten = {BEGINNING: start}
+    if used is not None and used.version != start.version:
+        beaten[IN_USE] = used
+    rivals = tuple(judge.rival(*one, learner.network()) for one in beaten.items())
+    after = judge.evaluate(learner.network())
+    promoted, why = _verdict(rivals, after)
     stem = out / (policy if promoted else f"{policy}-candidate")
     measured = {
         "fine-tuned": {
@@ -99,7 +124,8 @@ def fine_tune(
             "recorded_sha256": digest,
             "binds": recorded.count,
             "updates": updates,
-            "held_out_reward": {"before": before.reward, "after": after.reward},
+            "held_out_reward": {"before": rivals[0].evaluation.reward, "after": after.reward},
+            "gain": {r.version: {"mean": r.gain, "least_95": r.least_gain} for r in rivals},
             "promoted": promoted,
         }
     }
@@ -109,7 +135,7 @@ def fine_tune(
     made = FineTuned(
         promoted=promoted,
         why=why,
-        before=before,
+        rivals=rivals,
         after=after,
         stem=stem,
         binds=recorded.count,
@@ -155,23 +181,64 @@ def _transitions(recorded: Recorded, reward: Reward) -> list[Transition]:
     ]
 
 
-def _evaluated(
-    network: Network, kind: str, held_out: Recorded, reward: Reward, exam: judging.Exam
-) -> Evaluation:
-    choice = choose(network(held_out.features, held_out.valid), held_out.valid)
-    worth = held_out.worth(reward)
-    lines = judging.judge(kind, Learned(kind, network), exam) if kind else []
-    return Evaluation(
-        reward=float(worth[np.arange(held_out.count), choice].mean()),
-        kept=tuple(line.what for line in lines if line.holds),
-    )
+class _Judge:
+    """Held-out binds and simulated courses, put to one network after the other."""
+
+    def __init__(self, policy: str, held_out: Recorded, reward: Reward) -> None:
+        self._kind = policy if policy in judging.KINDS else ""
+        self._held_out, self._worth = held_out, held_out.worth(reward)
+        self._exam = judging.exam(EXAM_NODES, count=EXAM_COURSES, resource=reward.resource)
+
+    def evaluate(self, network: Network) -> Evaluation:
+        chooser = Learned(self._kind, network)
+        lines = judging.judge(self._kind, chooser, self._exam) if self._kind else []
+        return Evaluation(
+            reward=float(self._values(network).mean()),
+            kept=tuple(line.what for line in lines if line.holds),
+        )
+
+    def rival(self, role: str, policy: Policy, candidate: Network) -> Rival:
+        gains = self._values(candidate) - self._values(policy.network)
+        half = t95(len(gains)) * gains.std(ddof=1) / np.sqrt(len(gains))
+        return Rival(
+            role=role,
+            version=policy.version,
+            evaluation=self.evaluate(policy.network),
+            gain=float(gains.mean()),
+            least_gain=float(gains.mean() - half),
+        )
+
+    def _values(self, network: Network) -> NDArray[np.float64]:
+        """(binds,), what this network would have made of them."""
+        held_out = self._held_out
+        choice = choose(network(held_out.features, held_out.valid), held_out.valid)
+        values: NDArray[np.float64] = self._worth[np.arange(held_out.count), choice]
+        return values
 
 
-def _verdict(before: Evaluation, after: Evaluation) -> tuple[bool, str]:
-    broken = [what for what in before.kept if what not in after.kept]
-    figures = f"{before.reward:.4f} before, {after.reward:.4f} after"
-    if after.reward <= before.reward + LEAST_GAIN:
-        return False, f"the held-out binds are worth no more: {figures}"
-    if broken:
-        return False, f"a promise that held fails now: {broken[0]}"
-    return True, f"the held-out binds are worth more: {figures}"
+def in_use(policy: str, out: Path, *, sees: BesideCPU) -> Policy | None:
+    """The policy that promoting would overwrite; None where there is none yet."""
+    if not any(file.exists() for file in files_of(out / policy)):
+        return None
+    found = read(out / policy)
+    if found.card.beside_cpu != sees:
+        raise InvalidSetting(
+            f"{out / policy}.json sees {found.card.beside_cpu} beside CPU, but the record and the "
+            f"reward show {sees}, so the two cannot be compared. Give another --out."
+        )
+    return found
+
+
+def _verdict(rivals: Sequence[Rival], after: Evaluation) -> tuple[bool, str]:
+    for rival in rivals:
+        before = rival.evaluation
+        figures = (
+            f"{before.reward:.4f} with {rival.version}, {after.reward:.4f} after, a gain of at "
+            f"least {rival.least_gain:.4f} (paired 95 % bound)"
+        )
+        if not rival.least_gain > LEAST_GAIN:
+            return False, f"no sure gain on the held-out binds over {rival.role}: {figures}"
+        broken = [what for what in before.kept if what not in after.kept]
+        if broken:
+            return False, f"a promise that {rival.role} keeps fails now: {broken[0]}"
+    return True, f"a sure gain on the held-out binds: {figures}"
