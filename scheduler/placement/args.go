@@ -33,11 +33,13 @@ const (
 	Off     Mode = "off"
 )
 
-// Fallback is who decides in a profile without other scorers when there is no usable table.
+// Fallback is who scores in the policy's place when that does not: without a usable table, in shadow
+// and when switched off. It is for profiles that switch scorers of the default off.
 type Fallback string
 
 // NoFallback skips, so that the other plugins decide. LeastAllocated and NetworkTraffic score
-// in-process: by free CPU and memory, or by the fewest received bytes.
+// in-process: by free CPU and memory, or by the fewest received bytes (by free CPU and memory where
+// these are not known).
 const (
 	NoFallback     Fallback = "none"
 	LeastAllocated Fallback = "leastAllocated"
@@ -66,16 +68,20 @@ type Args struct {
 	JournalTokenFile string `json:"journalTokenFile,omitempty"`
 	// QueueSize bounds the records that wait to be sent; what does not fit is dropped and counted.
 	QueueSize int `json:"queueSize,omitempty"`
-	// CompareShare is the share of enforced placements compared with the default's resource scores.
+	// CompareShare is the share of enforced placements compared with the default's resource scores;
+	// of many at once some are dropped and counted.
 	CompareShare float64 `json:"compareShare,omitempty"`
 	// UncountedNamespaces hold pods that do not make a node active.
 	UncountedNamespaces []string `json:"uncountedNamespaces,omitempty"`
-	// Fallback is for profiles in which nothing else scores.
+	// Fallback is none, leastAllocated or networkTraffic.
 	Fallback Fallback `json:"fallback,omitempty"`
 	// PrometheusAddress, NetworkInterface and TimeRangeInMinutes are for networkTraffic.
 	PrometheusAddress  string `json:"prometheusAddress,omitempty"`
 	NetworkInterface   string `json:"networkInterface,omitempty"`
 	TimeRangeInMinutes int64  `json:"timeRangeInMinutes,omitempty"`
+	// CAFile holds the certificates (PEM) of the authorities that the https addresses are checked
+	// against; empty: the system's. It is read again when it changes. There is no way not to check.
+	CAFile string `json:"caFile,omitempty"`
 }
 
 // DefaultArgs are safe: the plugin watches and records, and decides nothing.
@@ -171,8 +177,10 @@ func (a *Args) validateAddresses(at *field.Path) field.ErrorList {
 	if a.JournalAddress != "" {
 		found = append(found, checkAddress(at.Child("journalAddress"), a.JournalAddress)...)
 	}
-	if a.Fallback == NetworkTraffic {
+	if a.Fallback == NetworkTraffic || a.PrometheusAddress != "" {
 		found = append(found, checkAddress(at.Child("prometheusAddress"), a.PrometheusAddress)...)
+	}
+	if a.Fallback == NetworkTraffic {
 		if a.NetworkInterface == "" {
 			found = append(found, field.Required(at.Child("networkInterface"), "networkTraffic needs it"))
 		}

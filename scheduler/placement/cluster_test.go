@@ -119,13 +119,11 @@ func withArgs(change func(*Args)) *Args {
 }
 
 // aPlugin runs nothing in the background; the test puts the table in place.
-func aPlugin(t testing.TB, args *Args, handle *aHandle, answer []byte) *Placement {
+func aPlugin(t testing.TB, args *Args, handle fwk.Handle, answer []byte) *Placement {
 	t.Helper()
 	registerMetrics()
 	scheduler.Register()
-	p := &Placement{args: args, handle: handle, rows: newRows(args.UncountedNamespaces), rejected: newRejected(handle)}
-	p.refresher = newRefresher(args, p.rejected.retry)
-	p.recorder = newRecorder(args)
+	p := newPlacement(args, handle, &trust{})
 	if answer != nil {
 		made, err := readTable(answer, nil, time.Now(), args.MaximumAge.Duration)
 		if err != nil {

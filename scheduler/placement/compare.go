@@ -14,6 +14,10 @@ import (
 	schedutil "k8s.io/kubernetes/pkg/scheduler/util"
 )
 
+// mostComparing bounds the comparisons at work: each holds a copy of the cluster, and there are as
+// many as pods when all are compared.
+const mostComparing = 4
+
 func compared(mode Mode, agreed bool) {
 	result := "disagreed"
 	if agreed {
@@ -50,11 +54,18 @@ func (r *rooms) writable() *rooms {
 // compareWithDefault works out, beside the scheduling cycles, whether the chosen node is among
 // those the default's resource scores (least allocated and balanced) would have chosen. This cycle
 // copies one flag per node; the next one copies the rooms, where the comparison is not done by then.
+// Where many are not done, this one is dropped and counted.
 func (p *Placement) compareWithDefault(pod *v1.Pod, chosen int) {
+	if p.comparing.Load() >= mostComparing { // only cycles add to it, one after the other
+		comparisons.WithLabelValues(string(Enforce), "dropped").Inc()
+		return
+	}
+	p.comparing.Add(1)
 	seen, candidate := p.rows.rooms, slices.Clone(p.rows.candidate)
 	seen.readers.Add(1)
 	go func() {
 		defer recovered("compare")
+		defer p.comparing.Add(-1)
 		defer seen.readers.Add(-1)
 		compared(Enforce, slices.Contains(defaultChoice(seen.of, candidate, pod), chosen))
 	}()
@@ -130,7 +141,7 @@ func share(part, whole float64) float64 {
 }
 
 // leastAllocated scores a node by the CPU and memory that would be left.
-func leastAllocated(w wish, info fwk.NodeInfo) int64 {
+func leastAllocated(w *wish, info fwk.NodeInfo) int64 {
 	requested, allocatable := info.GetRequested(), info.GetAllocatable()
 	cpu := share(float64(requested.GetMilliCPU())+w.CPURequest, float64(allocatable.GetMilliCPU()))
 	memory := share(float64(requested.GetMemory())+w.MemoryRequest, float64(allocatable.GetMemory()))

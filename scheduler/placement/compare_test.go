@@ -22,8 +22,14 @@ import (
 )
 
 func TestReserve_ShadowCountsHowOftenItWouldHaveChosenOtherwise(t *testing.T) {
+	for _, fallback := range []Fallback{NoFallback, LeastAllocated} {
+		t.Run(string(fallback), func(t *testing.T) { shadowCounts(t, fallback) })
+	}
+}
+
+func shadowCounts(t *testing.T, fallback Fallback) {
 	handle := threeNodes()
-	shadow := aPlugin(t, withArgs(func(a *Args) { a.Mode = Shadow }), handle, aTable(t, nil))
+	shadow := aPlugin(t, withArgs(func(a *Args) { a.Mode, a.Fallback = Shadow, fallback }), handle, aTable(t, nil))
 	enforcing, _, _ := scores(t, aPlugin(t, withArgs(nil), handle, aTable(t, nil)), aPod("p", "100m", "64Mi"), handle.nodes)
 	for name, score := range enforcing {
 		result := map[bool]string{true: "agreed", false: "disagreed"}[score == 100]
@@ -42,6 +48,11 @@ func counted(mode Mode) (agreed, disagreed float64) {
 	agreed, _ = testutil.GetCounterMetricValue(comparisons.WithLabelValues(string(mode), "agreed"))
 	disagreed, _ = testutil.GetCounterMetricValue(comparisons.WithLabelValues(string(mode), "disagreed"))
 	return agreed, disagreed
+}
+
+func dropped() float64 {
+	found, _ := testutil.GetCounterMetricValue(comparisons.WithLabelValues(string(Enforce), "dropped"))
+	return found
 }
 
 // bound scores a pod and reserves a node for it, whatever the scores were.
@@ -119,13 +130,37 @@ func TestReserve_OnlyTheSampleIsCompared(t *testing.T) {
 	for share, bounds := range map[float64][2]float64{0: {0, 0}, 0.5: {120, 280}, 1: {pods, pods}} {
 		p := aPlugin(t, withArgs(func(a *Args) { a.CompareShare = share }), handle, aTable(t, nil))
 		agreed, disagreed := counted(Enforce)
+		lost := dropped()
 		for range pods {
 			bound(t, p, aPod("p", "100m", "64Mi"), handle.nodes, "far")
 		}
 		waitForComparisons(t, p.rows.rooms)
 		a, d := counted(Enforce)
-		if found := a + d - agreed - disagreed; found < bounds[0] || found > bounds[1] {
-			t.Fatalf("of a share of %g, %g of %d pods were compared", share, found, pods)
+		sampled := a + d - agreed - disagreed + dropped() - lost // of many at once some are dropped
+		if sampled < bounds[0] || sampled > bounds[1] {
+			t.Fatalf("of a share of %g, %g of %d pods were compared", share, sampled, pods)
+		}
+	}
+}
+
+// Each comparison holds a copy of the cluster: they must not pile up where all pods are compared.
+func TestReserve_WhatIsTooMuchToCompareIsDroppedAndCounted(t *testing.T) {
+	handle := threeNodes()
+	p := aPlugin(t, withArgs(func(a *Args) { a.CompareShare = 1 }), handle, aTable(t, nil))
+	for busy := range mostComparing + 1 {
+		p.comparing.Store(int32(busy))
+		lost := dropped()
+		agreed, disagreed := counted(Enforce)
+		bound(t, p, aPod("p", "100m", "64Mi"), handle.nodes, "far")
+		waitForComparisons(t, p.rows.rooms)
+		a, d := counted(Enforce)
+		if wanted := map[bool]float64{true: 1}[busy == mostComparing]; dropped()-lost != wanted || a+d-agreed-disagreed != 1-wanted {
+			t.Fatalf("with %d at work: %g dropped, %g compared", busy, dropped()-lost, a+d-agreed-disagreed)
+		}
+		for until := time.Now().Add(10 * time.Second); p.comparing.Load() > int32(busy); time.Sleep(time.Millisecond) {
+			if time.Now().After(until) {
+				t.Fatalf("%d are at work still", p.comparing.Load())
+			}
 		}
 	}
 }

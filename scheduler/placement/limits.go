@@ -3,6 +3,7 @@
 package placement
 
 import (
+	"math"
 	"strconv"
 	"strings"
 
@@ -61,7 +62,7 @@ func milliseconds(pod *v1.Pod, name string) float64 {
 		return policy.Unknown
 	}
 	value, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(text, "ms")), 64)
-	if err != nil || !(value > 0) {
+	if err != nil || !(value > 0) || math.IsInf(value, 0) {
 		return policy.Unknown
 	}
 	return value

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
@@ -42,6 +43,21 @@ func TestEveryExtensionPoint_RecoversFromAPanicCountsItAndRefusesNothing(t *test
 		"postbind": func(p *Placement, state fwk.CycleState, node fwk.NodeInfo) *fwk.Status {
 			p.recorder = nil
 			p.PostBind(ctx, state, pod, node.Node().Name)
+			return nil
+		},
+		"record": func(p *Placement, _ fwk.CycleState, _ fwk.NodeInfo) *fwk.Status {
+			p.recorder.client = nil
+			p.recorder.enqueue(&Record{Pod: "p"})
+			over, stop := context.WithCancel(ctx)
+			stop()
+			p.recorder.run(over)
+			return nil
+		},
+		"queueing": func(p *Placement, _ fwk.CycleState, node fwk.NodeInfo) *fwk.Status {
+			p.refresher = nil
+			if hint, err := p.afterNodeAdd(klog.Background(), pod, nil, node.Node()); hint != fwk.Queue || err != nil {
+				return fwk.NewStatus(fwk.Error, "the pod is left waiting")
+			}
 			return nil
 		},
 		"refresh": func(p *Placement, _ fwk.CycleState, _ fwk.NodeInfo) *fwk.Status {

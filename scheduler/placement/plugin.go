@@ -6,7 +6,7 @@
 // A scheduling cycle never waits for anything: the policy, latencies and published suggestions
 // come from a table that a background refresher keeps, and records of placements leave through a
 // bounded queue. When the table is stale, missing or switched off, or when anything panics, the
-// plugin skips and the other plugins decide; in a profile without others a fallback scores.
+// plugin skips and the other plugins decide; where too few others score a fallback does.
 package placement
 
 import (
@@ -15,6 +15,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -50,9 +51,10 @@ type Placement struct {
 	stop      context.CancelFunc
 	rejected  *rejected
 	rows      *rows // only touched within scheduling cycles, which come one after the other
+	hints     hints // likewise
 	serial    uint64
-	scoring   *cycle  // the one in hand: set by PreScore, for the Scores that follow
-	hints     float64 // that the scheduler had used when this cycle began
+	scoring   *cycle // the one in hand: set by PreScore, for the Scores that follow
+	comparing atomic.Int32
 }
 
 var (
@@ -90,22 +92,35 @@ func New(ctx context.Context, given runtime.Object, handle fwk.Handle) (fwk.Plug
 		return nil, err
 	}
 	registerMetrics()
-	p := &Placement{args: args, handle: handle, rows: newRows(args.UncountedNamespaces)}
+	trusted, err := newTrust(args.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	p := newPlacement(args, handle, trusted)
 	ctx, p.stop = context.WithCancel(ctx)
-	p.rejected = newRejected(handle)
-	p.recorder = newRecorder(args)
 	if args.Mode != Off {
-		p.refresher = newRefresher(args, p.rejected.retry)
 		go p.refresher.run(ctx)
 		p.recording.Go(func() { p.recorder.run(ctx) })
 	}
-	if args.Fallback == NetworkTraffic {
-		p.traffic = newTraffic(args)
+	if p.traffic != nil {
 		go p.traffic.run(ctx)
 	}
 	klog.FromContext(ctx).Info("Placement plugin ready", "profile", handle.ProfileName(), "mode", args.Mode,
 		"scorer", args.ScorerAddress, "fallback", args.Fallback)
 	return p, nil
+}
+
+// newPlacement puts the parts together; nothing runs yet.
+func newPlacement(args *Args, handle fwk.Handle, trusted *trust) *Placement {
+	p := &Placement{args: args, handle: handle, rows: newRows(args.UncountedNamespaces)}
+	p.hints.profile = handle.ProfileName()
+	p.rejected = newRejected(handle)
+	p.recorder = newRecorder(args, trusted)
+	p.refresher = newRefresher(args, trusted, p.rejected.retry)
+	if args.Fallback == NetworkTraffic {
+		p.traffic = newTraffic(args, trusted)
+	}
+	return p
 }
 
 // Name implements fwk.Plugin.
@@ -185,16 +200,27 @@ func (p *Placement) preScore(c *cycle, pod *v1.Pod, nodes []fwk.NodeInfo, now ti
 	}
 	c.path = pathScored
 	if given, has := t.suggestionFor(string(pod.UID), now); has {
-		c.path, c.suggestion = pathOverridden, given
+		p.override(c, given)
 	}
 	return nil
 }
 
-// skip leaves the choice to the others, or scores by the fallback where there are none. A shadow
-// with a fallback would decide after all, so it never uses one.
+// override puts a suggestion in the policy's place, unless it favors no candidate: all would score
+// alike then, and nobody would have chosen.
+func (p *Placement) override(c *cycle, given suggestion) {
+	if !p.rows.favors(given) {
+		c.why = "suggestion favors no candidate"
+		return
+	}
+	c.path, c.suggestion = pathOverridden, given
+	p.hints.overridden()
+}
+
+// skip leaves the choice to the others, or to the fallback where they are too few. Who else would
+// decide in shadow? The fallback then, too.
 func (p *Placement) skip(c *cycle, why string) *fwk.Status {
 	c.path, c.why = pathSkipped, why
-	if p.args.Fallback != NoFallback && p.args.Mode != Shadow {
+	if p.args.Fallback != NoFallback {
 		c.path = pathFallback
 		return nil
 	}
@@ -212,9 +238,9 @@ func (p *Placement) Score(_ context.Context, state fwk.CycleState, pod *v1.Pod, 
 	case c == nil:
 		return 0, nil
 	case c.path == pathFallback:
-		return p.fallback(c.wish, info), nil
-	case c.path == pathOverridden:
-		return c.suggestion.scores[info.Node().Name], nil
+		return p.fallback(&c.wish, info), nil
+	case c.path == pathOverridden && c.serial == p.serial:
+		return p.rows.suggestedScore(c.suggestion, info), nil
 	case c.path == pathScored && c.serial == p.serial:
 		return p.rows.scoreOf(info), nil
 	}
@@ -233,8 +259,8 @@ func readCycle(state fwk.CycleState) *cycle {
 	return c
 }
 
-// fallback scores where nothing else does.
-func (p *Placement) fallback(w wish, info fwk.NodeInfo) int64 {
+// fallback scores where the policy does not. It is asked for every candidate of every pod.
+func (p *Placement) fallback(w *wish, info fwk.NodeInfo) int64 {
 	if p.traffic != nil {
 		if score, known := p.traffic.score(info.Node()); known {
 			return score
@@ -244,7 +270,8 @@ func (p *Placement) fallback(w wish, info fwk.NodeInfo) int64 {
 }
 
 // SignPod says what of a pod the scores depend on, so that the scheduler may use one result for
-// several equal pods. A pod with a suggestion of its own is like no other.
+// several equal pods. A pod with a suggestion of its own is like no other; what is published after
+// this the filter looks after, as long as it can (see hints).
 func (p *Placement) SignPod(_ context.Context, pod *v1.Pod) (fragments []fwk.SignFragment, status *fwk.Status) {
 	defer func() {
 		if caught := recover(); caught != nil {
@@ -254,6 +281,9 @@ func (p *Placement) SignPod(_ context.Context, pod *v1.Pod) (fragments []fwk.Sig
 	}()
 	if p.args.Mode == Off {
 		return nil, nil
+	}
+	if p.args.Mode == Enforce && !countsHints() {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "the scheduler does not count its hints")
 	}
 	if t := p.refresher.current.Load(); t != nil {
 		if _, has := t.suggestions[string(pod.UID)]; has {
@@ -268,10 +298,14 @@ func (p *Placement) SignPod(_ context.Context, pod *v1.Pod) (fragments []fwk.Sig
 // Reserve notes the facts of the placement while they are at hand; it never refuses.
 func (p *Placement) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	defer recovered("reserve")
+	p.rejected.forget(pod)
 	c := readCycle(state)
-	if c == nil {
-		state.Write(stateKey, &cycle{pod: pod, path: p.unscoredPath(pod, nodeName)})
-		return nil
+	if c == nil || c.path != pathOverridden {
+		hinted := p.hints.end() && !refusesHints(state)
+		if c == nil {
+			state.Write(stateKey, &cycle{pod: pod, path: unscoredPath(pod, nodeName, hinted)})
+			return nil
+		}
 	}
 	if c.table == nil || c.serial != p.serial || p.rows.q == nil {
 		return nil
@@ -281,7 +315,7 @@ func (p *Placement) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod
 		return nil
 	}
 	agreed := p.rows.candidate[row] && p.rows.choice.IsBest(p.rows.q[row])
-	if p.args.Mode == Shadow {
+	if p.args.Mode == Shadow && p.rows.choice.Usable {
 		compared(Shadow, agreed)
 	}
 	c.record = p.describe(c, row)

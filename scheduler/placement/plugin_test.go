@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -15,8 +16,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 	fwk "k8s.io/kube-scheduler/framework"
+	scheduler "k8s.io/kubernetes/pkg/scheduler/metrics"
 )
 
 func threeNodes() *aHandle {
@@ -152,6 +155,46 @@ func TestPreScore_ASuggestionForOnePodMovesThatPod(t *testing.T) {
 	}
 }
 
+func TestPreScore_ASuggestionThatFavorsNoCandidateLeavesThePolicysScores(t *testing.T) {
+	handle := threeNodes()
+	pod := aPod("p", "100m", "64Mi")
+	plain, _, _ := scores(t, aPlugin(t, withArgs(nil), handle, aTable(t, nil)), pod, handle.nodes[:2])
+	cases := map[string]struct {
+		scores map[string]any
+		avoid  []string
+		wanted map[string]int64 // nil: the policy's
+	}{
+		"unknown nodes":               {map[string]any{"nonesuch": 100}, nil, nil},
+		"a node that was filtered":    {map[string]any{"other": 100}, nil, nil},
+		"nothing above zero":          {map[string]any{"near": 0, "far": 0}, nil, nil},
+		"one of the candidates":       {map[string]any{"far": 7, "other": 100}, nil, map[string]int64{"near": 0, "far": 7}},
+		"an avoided node":             {map[string]any{"near": 100}, []string{"near"}, map[string]int64{"near": 0, "far": 100}},
+		"an avoided node and another": {map[string]any{"near": 100, "far": 7}, []string{"near"}, map[string]int64{"near": 0, "far": 7}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := aPlugin(t, withArgs(nil), handle, aTable(t, func(answer map[string]any) {
+				answer["suggestions"] = map[string]any{"uid-p": suggesting(c.scores)}
+				answer["avoid"] = c.avoid
+			}))
+			found, state, _ := scores(t, p, pod, handle.nodes[:2])
+			wanted, path, why := c.wanted, pathOverridden, ""
+			if found["far"] != 7 {
+				path, why = pathScored, "suggestion favors no candidate"
+			}
+			if wanted == nil {
+				wanted = plain
+			}
+			if cycle := readCycle(state); !maps.Equal(found, wanted) || cycle.path != path || cycle.why != why {
+				t.Fatalf("%v instead of %v, path %q, why %q", found, wanted, cycle.path, cycle.why)
+			}
+			if p.hints.tainted != (path == pathOverridden) {
+				t.Fatal("equal pods may not use a result of the policy, or may use a suggestion's")
+			}
+		})
+	}
+}
+
 func TestPreScore_LeavesOutNodesToAvoidUnlessNothingElseRemains(t *testing.T) {
 	handle := threeNodes()
 	plain, _, _ := scores(t, aPlugin(t, withArgs(nil), handle, aTable(t, nil)), aPod("p", "100m", "64Mi"), handle.nodes)
@@ -191,78 +234,28 @@ func TestPreScore_APanicIsRecoveredCountedAndSkipped(t *testing.T) {
 	}
 }
 
-func TestPreScore_WhereNothingElseScoresTheFallbackDoes(t *testing.T) {
-	handle := threeNodes()
-	p := aPlugin(t, withArgs(func(a *Args) { a.Fallback = LeastAllocated }), handle, nil)
-	found, state, status := scores(t, p, aPod("p", "100m", "64Mi"), handle.nodes)
-	if !status.IsSuccess() || readCycle(state).path != pathFallback {
-		t.Fatalf("status %v, path %q", status, readCycle(state).path)
-	}
-	if !(found["far"] > found["near"] && found["near"] > found["other"]) {
-		t.Fatalf("the emptiest is not preferred: %v", found)
-	}
-}
-
-func TestFilter_KeepsPodsOffNodesKnownToBeTooFar(t *testing.T) {
-	limited := aPod("p", "100m", "64Mi", "latencyHardConstraint", "30")
-	cases := map[string]struct {
-		enforce bool
-		pod     *v1.Pod
-		stale   bool
-		refused map[string]bool
+func TestPreScore_WhereThePolicyDoesNotScoreTheFallbackDoes(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode   Mode
+		answer []byte
+		why    string
 	}{
-		"limit enforced":          {true, limited, false, map[string]bool{"far": true}},
-		"not asked to enforce":    {false, limited, false, nil},
-		"a stale table passes":    {true, limited, true, nil},
-		"no limit passes":         {true, aPod("q", "1", "1Gi"), false, nil},
-		"a limit nobody can read": {true, aPod("q", "1", "1Gi", "latencyHardConstraint", "soon"), false, nil},
-		"our form of the annotation": {true, aPod("q", "1", "1Gi", "pilothouse.dev/latencyHardConstraint", "30ms"), false,
-			map[string]bool{"far": true}},
-	}
-	for name, c := range cases {
+		"no table":     {Enforce, nil, "no table"},
+		"in shadow":    {Shadow, aTable(t, nil), "shadow"},
+		"switched off": {Off, nil, "off"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			handle := threeNodes()
-			answer := aTable(t, func(answer map[string]any) {
-				if c.stale {
-					answer["ttlSeconds"] = 1e-9
-				}
-			})
-			p := aPlugin(t, withArgs(func(a *Args) { a.EnforceHardLimit = c.enforce }), handle, answer)
-			state := newState()
-			if _, status := p.PreFilter(context.Background(), state, c.pod, handle.nodes); status.IsSkip() {
-				if len(c.refused) > 0 {
-					t.Fatal("the filter was skipped")
-				}
-				return
+			args := withArgs(func(a *Args) { a.Fallback, a.Mode = LeastAllocated, c.mode })
+			p := aPlugin(t, args, handle, c.answer)
+			found, state, status := scores(t, p, aPod("p", "100m", "64Mi"), handle.nodes)
+			if cycle := readCycle(state); !status.IsSuccess() || cycle.path != pathFallback || cycle.why != c.why {
+				t.Fatalf("status %v, path %q, why %q", status, cycle.path, cycle.why)
 			}
-			for _, node := range handle.nodes {
-				status := p.Filter(context.Background(), state, c.pod, node)
-				if refused := !status.IsSuccess(); refused != c.refused[node.Node().Name] {
-					t.Fatalf("%s: %v", node.Node().Name, status)
-				}
+			if !(found["far"] > found["near"] && found["near"] > found["other"]) {
+				t.Fatalf("the emptiest is not preferred: %v", found)
 			}
 		})
-	}
-}
-
-func TestFilter_RejectedPodsAreTriedAgainWhenLatencyChanges(t *testing.T) {
-	handle := threeNodes()
-	p := aPlugin(t, withArgs(func(a *Args) { a.EnforceHardLimit = true }), handle, aTable(t, nil))
-	pod := aPod("p", "100m", "64Mi", "latencyHardConstraint", "30")
-	state := newState()
-	p.PreFilter(context.Background(), state, pod, handle.nodes)
-	p.Filter(context.Background(), state, pod, handle.nodes[1])
-	same := p.refresher.current.Load()
-	p.rejected.retry(same, same)
-	if len(handle.activated) != 0 {
-		t.Fatal("woken although nothing changed")
-	}
-	nearer, _ := readTable(aTable(t, func(answer map[string]any) {
-		answer["latency"] = map[string]any{"": map[string]any{"far": 10.0}}
-	}), nil, time.Now(), time.Minute)
-	p.rejected.retry(same, nearer)
-	if len(handle.activated) != 1 || handle.activated[0] != "shop/p" {
-		t.Fatalf("woken: %v", handle.activated)
 	}
 }
 
@@ -291,6 +284,12 @@ func TestSignPod_SaysWhatTheScoresDependOn(t *testing.T) {
 		if sign(pod) == plain {
 			t.Fatalf("another %s is signed the same", name)
 		}
+	}
+	counted := scheduler.GetNodeHintDuration
+	defer func() { scheduler.GetNodeHintDuration = counted }()
+	scheduler.GetNodeHintDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{Name: "not_registered"}, nil)
+	if sign(aPod("a", "100m", "64Mi")) != "refused" {
+		t.Fatal("signed, though nobody would notice a hint")
 	}
 }
 
@@ -337,6 +336,8 @@ func TestReadArgs_DefaultsAndRefuses(t *testing.T) {
 		`{"refrsh": "1s"}`:                    "refrsh",
 		`{"scorerAddress": "scorer"}`:         "scorerAddress",
 		`{"fallback": "networkTraffic"}`:      "prometheusAddress",
+		`{"prometheusAddress": "prometheus"}`: "prometheusAddress",
+		`{"fallback": "mostAllocated"}`:       `fallback: Unsupported value: "mostAllocated"`,
 		`{"queueSize": -1}`:                   "queueSize",
 		`{"compareShare": 2}`:                 "compareShare",
 		`[`:                                   "pilothousePlacementArgs",

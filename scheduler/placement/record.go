@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"slices"
@@ -78,22 +79,44 @@ func (p *Placement) describe(c *cycle, row int) *Record {
 		PooledMean: slices.Clone(pooled[:encoding]),
 		PooledMax:  slices.Clone(pooled[len(pooled)/2 : len(pooled)/2+encoding]),
 	}
+	if !areNumbers(record.PooledMean) || !areNumbers(record.PooledMax) {
+		record.PooledMean, record.PooledMax = nil, nil
+	}
 	if !r.candidate[row] { // avoided, or chosen by others among nodes we were not asked about
 		return record
 	}
 	chosen := r.alternative(row)
-	record.Chosen, record.Best = &chosen, r.choice.IsBest(r.q[row])
+	if !chosen.isFinite() { // the others say nothing without it
+		return record
+	}
+	record.Chosen, record.Best = &chosen, r.choice.Usable && r.choice.IsBest(r.q[row])
 	for _, other := range r.bestOthers(row) {
-		record.Alternatives = append(record.Alternatives, r.alternative(other))
+		if one := r.alternative(other); one.isFinite() {
+			record.Alternatives = append(record.Alternatives, one)
+		}
 	}
 	return record
 }
 
 func known(value float64) *float64 {
-	if value != value {
+	if math.IsNaN(value) || math.IsInf(value, 0) {
 		return nil
 	}
 	return &value
+}
+
+// isFinite: a policy may make something of a node that is no number, and JSON has no word for it.
+func (a *Alternative) isFinite() bool {
+	return areNumbers(a.Features) && areNumbers([]float32{a.Q})
+}
+
+func areNumbers(values []float32) bool {
+	for _, value := range values {
+		if !(value >= -math.MaxFloat32 && value <= math.MaxFloat32) {
+			return false
+		}
+	}
+	return true
 }
 
 func (r *rows) alternative(row int) Alternative {
@@ -129,12 +152,12 @@ type recorder struct {
 	client  *http.Client
 }
 
-func newRecorder(args *Args) *recorder {
+func newRecorder(args *Args, trusted *trust) *recorder {
 	return &recorder{
 		address: strings.TrimSuffix(args.JournalAddress, "/") + "/v1/records",
 		token:   args.JournalTokenFile,
 		queue:   make(chan *Record, args.QueueSize),
-		client:  &http.Client{Timeout: sendTimeout, CheckRedirect: noRedirects},
+		client:  &http.Client{Timeout: sendTimeout, Transport: trusted.usual(), CheckRedirect: noRedirects},
 	}
 }
 
@@ -167,9 +190,7 @@ func (r *recorder) run(ctx context.Context) {
 		if len(batch) == 0 {
 			break
 		}
-		if !r.deliver(sending, batch) {
-			unsent += len(batch)
-		}
+		unsent += r.settle(sending, batch)
 	}
 	r.ended.Store(true)
 	if unsent += len(r.queue); unsent > 0 {
@@ -204,9 +225,48 @@ func (r *recorder) gather(ctx context.Context) []*Record {
 	return batch
 }
 
+// settle sends a batch or counts it as failed; what it gives back is how many records ctx left unsent.
+// A panic costs a batch, not the scheduler.
+func (r *recorder) settle(ctx context.Context, batch []*Record) (unsent int) {
+	left := len(batch)
+	defer func() {
+		if caught := recover(); caught != nil {
+			note("record", caught)
+			r.fail(left)
+			unsent = 0
+		}
+	}()
+	encoded := r.encode(ctx, batch)
+	if left = len(encoded); left == 0 || r.deliver(ctx, encoded) {
+		return 0
+	}
+	return left
+}
+
+// fail counts records that nobody will take.
+func (r *recorder) fail(count int) {
+	records.WithLabelValues("failed").Add(float64(count))
+	r.dropped.Add(int64(count))
+}
+
+// encode turns records to JSON one by one: one that cannot be does not cost the others.
+func (r *recorder) encode(ctx context.Context, batch []*Record) []json.RawMessage {
+	made := make([]json.RawMessage, 0, len(batch))
+	for _, record := range batch {
+		text, err := json.Marshal(record)
+		if err != nil {
+			r.fail(1)
+			klog.FromContext(ctx).Error(err, "A record of a placement was lost", "namespace", record.Namespace, "pod", record.Pod)
+			continue
+		}
+		made = append(made, text)
+	}
+	return made
+}
+
 // deliver tries until the batch is taken or refused for good; the queue absorbs what comes
 // meanwhile. It is false when ctx ended before either.
-func (r *recorder) deliver(ctx context.Context, batch []*Record) bool {
+func (r *recorder) deliver(ctx context.Context, batch []json.RawMessage) bool {
 	pause := 100 * time.Millisecond
 	for {
 		again, err := r.send(ctx, batch)
@@ -215,8 +275,7 @@ func (r *recorder) deliver(ctx context.Context, batch []*Record) bool {
 			return true
 		}
 		if !again {
-			records.WithLabelValues("failed").Add(float64(len(batch)))
-			r.dropped.Add(int64(len(batch)))
+			r.fail(len(batch))
 			klog.FromContext(ctx).V(2).Info("Records of placements were lost", "err", err, "records", len(batch))
 			return true
 		}
@@ -230,7 +289,7 @@ func (r *recorder) deliver(ctx context.Context, batch []*Record) bool {
 }
 
 // send posts one batch; again says whether another try may succeed.
-func (r *recorder) send(ctx context.Context, batch []*Record) (again bool, err error) {
+func (r *recorder) send(ctx context.Context, batch []json.RawMessage) (again bool, err error) {
 	body, err := json.Marshal(map[string]any{
 		"kind": "placements", "placements": batch, "dropped": r.dropped.Load(),
 	})

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -39,7 +40,7 @@ func hangs(r *http.Request) (*http.Response, error) {
 }
 
 func aRecorder(answers journal) *recorder {
-	r := newRecorder(withArgs(func(a *Args) { a.JournalAddress = "http://journal" }))
+	r := newRecorder(withArgs(func(a *Args) { a.JournalAddress = "http://journal" }), &trust{})
 	r.client.Transport = answers
 	for i := range several {
 		r.enqueue(&Record{Pod: fmt.Sprint(i)})
@@ -128,5 +129,87 @@ func TestClose_WaitsUntilTheLastRecordsAreSent(t *testing.T) {
 		if got.Load() != want {
 			t.Fatalf("%s: %d records were sent instead of %d", mode, got.Load(), want)
 		}
+	}
+}
+
+// keeps is a journal that takes everything and notes the pods.
+func keeps(pods *[]string) journal {
+	return func(r *http.Request) (*http.Response, error) {
+		var body struct{ Placements []Record }
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			return nil, err
+		}
+		for _, record := range body.Placements {
+			*pods = append(*pods, record.Pod)
+		}
+		return &http.Response{StatusCode: http.StatusAccepted, Body: http.NoBody}, nil
+	}
+}
+
+func TestRecorder_ARecordThatCannotBeWrittenCostsNoOther(t *testing.T) {
+	var pods []string
+	r := newRecorder(withArgs(func(a *Args) { a.JournalAddress = "http://journal" }), &trust{})
+	r.client.Transport = keeps(&pods)
+	for _, name := range []string{"first", "broken", "last"} {
+		record := &Record{Pod: name}
+		if name == "broken" {
+			record.TableAgeSeconds = math.Inf(1)
+		}
+		r.enqueue(record)
+	}
+	failed := countOf(t, "failed")
+	ctx, _ := ended(t)
+	r.run(ctx)
+	if found := countOf(t, "failed") - failed; fmt.Sprint(pods) != "[first last]" || found != 1 || r.dropped.Load() != 1 {
+		t.Fatalf("%v were sent, %g failed, %d counted as dropped", pods, found, r.dropped.Load())
+	}
+}
+
+func TestRecorder_APanicCostsABatchAndNotTheScheduler(t *testing.T) {
+	var pods []string
+	turn, failed := 0, countOf(t, "failed")
+	r := aRecorder(func(request *http.Request) (*http.Response, error) {
+		if turn++; turn == 1 {
+			panic("on purpose")
+		}
+		return keeps(&pods)(request)
+	})
+	ctx, _ := ended(t)
+	r.run(ctx)
+	if found := countOf(t, "failed") - failed; found != batchSize || len(pods) != several-batchSize {
+		t.Fatalf("%g failed and %d were sent", found, len(pods))
+	}
+}
+
+func TestDescribe_RecordsOnlyWhatIsANumber(t *testing.T) {
+	nan, infinite := float32(math.NaN()), float32(math.Inf(1))
+	handle := threeNodes()
+	pod := aPod("p", "100m", "64Mi", softAnnotation, "inf", hardAnnotation, "1e999")
+	for name, c := range map[string]struct {
+		spoil  func(p *Placement)
+		chosen bool
+		others int
+	}{
+		"all are numbers":      {func(*Placement) {}, true, 2},
+		"the chosen one's Q":   {func(p *Placement) { p.rows.q[0] = nan }, false, 0},
+		"another one's Q":      {func(p *Placement) { p.rows.q[1] = infinite }, true, 1},
+		"what a node looks as": {func(p *Placement) { p.rows.nodes[2].CPURequested = math.NaN() }, true, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := aPlugin(t, withArgs(nil), handle, aTable(t, nil))
+			_, state, _ := scores(t, p, pod, handle.nodes)
+			c.spoil(p)
+			p.Reserve(t.Context(), state, pod, "near")
+			record := readCycle(state).record
+			if _, err := json.Marshal(record); err != nil {
+				t.Fatal(err)
+			}
+			if (record.Chosen != nil) != c.chosen || len(record.Alternatives) != c.others {
+				t.Fatalf("chosen %+v, others %+v", record.Chosen, record.Alternatives)
+			}
+			if record.SoftLimitMS != nil || record.HardLimitMS != nil {
+				t.Fatal("a limit without end is none")
+			}
+		})
 	}
 }

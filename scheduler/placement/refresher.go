@@ -24,10 +24,11 @@ type refresher struct {
 	timeout    time.Duration
 	maximumAge time.Duration
 	current    atomic.Pointer[table]
-	changed    func(before, after *table)
+	// changed is told of every table that comes, and with none that the last one is too old.
+	changed func(now *table)
 }
 
-func newRefresher(args *Args, changed func(before, after *table)) *refresher {
+func newRefresher(args *Args, trusted *trust, changed func(now *table)) *refresher {
 	transport := &http.Transport{
 		DisableCompression:    true, // a compressed answer may be larger than it looks
 		MaxIdleConnsPerHost:   1,
@@ -35,7 +36,7 @@ func newRefresher(args *Args, changed func(before, after *table)) *refresher {
 	}
 	return &refresher{
 		address:    strings.TrimSuffix(args.ScorerAddress, "/") + "/v1/table",
-		client:     &http.Client{Transport: transport, CheckRedirect: noRedirects},
+		client:     &http.Client{Transport: trusted.transport(transport), CheckRedirect: noRedirects},
 		every:      args.Refresh.Duration,
 		timeout:    args.Timeout.Duration,
 		maximumAge: args.MaximumAge.Duration,
@@ -77,6 +78,15 @@ func (r *refresher) refreshAndCount(ctx context.Context) {
 	}
 	refreshes.WithLabelValues("failed").Inc()
 	klog.FromContext(ctx).V(2).Info("Refreshing the score table failed", "err", err, "expiresIn", r.left())
+	if !r.current.Load().isFresh(time.Now()) {
+		r.tell(nil)
+	}
+}
+
+func (r *refresher) tell(now *table) {
+	if r.changed != nil {
+		r.changed(now)
+	}
 }
 
 func (r *refresher) left() time.Duration {
@@ -98,9 +108,7 @@ func (r *refresher) refresh(ctx context.Context) error {
 		return err
 	}
 	r.current.Store(after)
-	if r.changed != nil {
-		r.changed(before, after)
-	}
+	r.tell(after)
 	return nil
 }
 

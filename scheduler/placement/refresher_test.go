@@ -38,7 +38,7 @@ func refresherAt(address string, timeout time.Duration) *refresher {
 	return newRefresher(withArgs(func(a *Args) {
 		a.ScorerAddress = address
 		a.Timeout = metav1.Duration{Duration: timeout}
-	}), nil)
+	}), &trust{}, nil)
 }
 
 func TestRefresher_WhateverTheScorerDoesTheLastGoodTableStays(t *testing.T) {
@@ -181,7 +181,7 @@ func TestRefresher_APanicIsRecovered(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(aTable(t, nil)) }))
 	defer server.Close()
 	r := refresherAt(server.URL, patient)
-	r.changed = func(_, _ *table) { panic("on purpose") }
+	r.changed = func(*table) { panic("on purpose") }
 	r.refreshAndCount(context.Background())
 	if r.current.Load() == nil {
 		t.Fatal("the table is lost")
@@ -206,7 +206,7 @@ func TestRecorder_DeliversWhenTheJournalComesBackAndCountsWhatItDropped(t *testi
 		w.WriteHeader(202)
 	}))
 	defer server.Close()
-	r := newRecorder(withArgs(func(a *Args) { a.JournalAddress = server.URL; a.QueueSize = 4 }))
+	r := newRecorder(withArgs(func(a *Args) { a.JournalAddress = server.URL; a.QueueSize = 4 }), &trust{})
 	for i := range 10 {
 		r.enqueue(&Record{Pod: fmt.Sprint(i)})
 	}
@@ -239,7 +239,7 @@ func TestTraffic_PrefersTheNodeThatReceivesLeast(t *testing.T) {
 	args := withArgs(func(a *Args) {
 		a.PrometheusAddress, a.NetworkInterface, a.TimeRangeInMinutes = server.URL, "ens3", 7
 	})
-	traffic := newTraffic(args)
+	traffic := newTraffic(args, &trust{})
 	traffic.refresh(context.Background())
 	byAddress := &v1.Node{Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Address: "10.0.0.1"}}}}
 	for node, want := range map[*v1.Node]int64{

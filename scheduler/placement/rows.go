@@ -238,6 +238,27 @@ func (r *rows) takeFeasible(row int, w wish) bool {
 	return true
 }
 
+// favors says whether a suggestion tells candidates apart: it has more than 0 for one of them. Nodes
+// that are unknown, filtered out or to be avoided are none.
+func (r *rows) favors(given suggestion) bool {
+	for node, score := range given.scores {
+		if row, has := r.byName[node]; has && score > 0 && r.candidate[row] {
+			return true
+		}
+	}
+	return false
+}
+
+// suggestedScore is what a suggestion says of a candidate. Avoided nodes get nothing, nor do those it
+// does not name: who publishes scores says which nodes are wanted.
+func (r *rows) suggestedScore(given suggestion, info fwk.NodeInfo) int64 {
+	row, has := r.index.find(info)
+	if !has || !r.candidate[row] {
+		return 0
+	}
+	return given.scores[r.names[row]]
+}
+
 // scoreOf is the score of a candidate; avoided nodes get nothing.
 func (r *rows) scoreOf(info fwk.NodeInfo) int64 {
 	row, has := r.index.find(info)

@@ -10,6 +10,8 @@ import (
 	"math"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"pilothouse.dev/scheduler/policy"
 )
 
@@ -56,7 +58,7 @@ type table struct {
 	fetched        time.Time
 }
 
-// suggestion is what an external policy published for one pod.
+// suggestion is what an external policy published for one pod: nodes it does not name score 0.
 type suggestion struct {
 	scores  map[string]int64
 	expires time.Time
@@ -163,6 +165,15 @@ func (t *table) idlePowerOf(node string) float64 {
 		return value
 	}
 	return policy.Unknown
+}
+
+// suggests says whether a suggestion may decide about a pod now.
+func (t *table) suggests(pod *v1.Pod, now time.Time) bool {
+	if !t.isFresh(now) {
+		return false
+	}
+	_, has := t.suggestionFor(string(pod.UID), now)
+	return has
 }
 
 // suggestionFor is what was published for a pod, unless it has expired.

@@ -39,12 +39,12 @@ type received struct {
 	at   time.Time
 }
 
-func newTraffic(args *Args) *traffic {
+func newTraffic(args *Args, trusted *trust) *traffic {
 	expression := fmt.Sprintf(`rate(node_network_receive_bytes_total{device=%q}[%dm])`,
 		args.NetworkInterface, args.TimeRangeInMinutes)
 	return &traffic{
 		query:  strings.TrimSuffix(args.PrometheusAddress, "/") + "/api/v1/query?query=" + url.QueryEscape(expression),
-		client: &http.Client{Timeout: 5 * time.Second, CheckRedirect: noRedirects},
+		client: &http.Client{Timeout: 5 * time.Second, Transport: trusted.usual(), CheckRedirect: noRedirects},
 	}
 }
 
