@@ -3,6 +3,7 @@
 
 Shipped networks are narrower than what the scheduler works on at once, so their padding matters as
 much as their weights. JAX and NumPy see clusters padded with noise to one width, Go each alone.
+Each chooses by its own values and its own code: in Go that is every node that scores 100.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import permutations
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from pilothouse.learn.placement.learner import weights_of
 from pilothouse.learn.placement.trainer import best, q_values
 from pilothouse.learn.placement.world import Sight
 from pilothouse.policy import NODE_FEATURES, Network, Nodes, Pods
+from pilothouse.policy.choice import MOST_SCORE
 from pilothouse.policy.features import BesideCPU
 from pilothouse.testing.placement import (
     FOLDER,
@@ -40,6 +42,7 @@ pytestmark = pytest.mark.timeout(300)  # compiling takes long on a busy machine
 
 CASES = 10_000
 CLOSE = 2e-4
+LEAST = np.finfo(np.float32).min
 SIZES = (1, 2, 3, 5, 7, 17, 31, 61, 67, 131)  # around the scheduler's groups of 4 and blocks of 64
 SPARE = 3  # the widest cluster is padded too
 ROOT = Path(__file__).parents[2]
@@ -107,24 +110,44 @@ def some(stem: Path, worlds: list[World]) -> Clusters:
     return seen_by(stem, worlds)
 
 
-def in_jax(network: Network, asked: Clusters) -> Floats:
-    """Values (cases, width)."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answer:
+    """What one implementation makes of the clusters."""
+
+    values: Floats  # (cases, width)
+    choice: NDArray[np.bool_]  # (cases, width); several are set where they are equals
+
+
+def one_of(choice: NDArray[np.int64], asked: Clusters) -> NDArray[np.bool_]:
+    chosen = np.arange(asked.valid.shape[1]) == np.asarray(choice)[:, None]
+    return chosen & asked.feasible.any(axis=1, keepdims=True)
+
+
+def in_jax(network: Network, asked: Clusters) -> Answer:
     nodes, pod = np.split(asked.features, [len(NODE_FEATURES)], axis=-1)
     sight = Sight(jnp.asarray(nodes), jnp.asarray(pod[:, 0]), jnp.asarray(asked.valid))
-    return np.asarray(q_values(weights_of(network), sight))
+    values = q_values(weights_of(network), sight)
+    choice = one_of(np.asarray(best(values, asked.feasible)), asked)
+    return Answer(values=np.asarray(values), choice=choice)
 
 
-def in_numpy(network: Network, asked: Clusters) -> Floats:
-    return network(asked.features, asked.valid)
+def in_numpy(network: Network, asked: Clusters) -> Answer:
+    return by_numpy(network(asked.features, asked.valid), asked)
 
 
-def in_go(program: Path, stem: Path, asked: Clusters) -> Floats:
+def by_numpy(values: Floats, asked: Clusters) -> Answer:
+    return Answer(values=values, choice=one_of(policy.choose(values, asked.feasible), asked))
+
+
+def in_go(program: Path, stem: Path, asked: Clusters) -> Answer:
     files = [f"{stem}.json", f"{stem}.safetensors"]
     given = b"".join(packed(*world) for world in asked.worlds)
     done = subprocess.run([program, *files], input=given, capture_output=True, check=True)
-    answers = np.zeros(asked.valid.shape, np.float32)
-    answers[asked.valid] = np.frombuffer(done.stdout, "<f4")  # fails unless it is one per node
-    return answers
+    told = np.frombuffer(done.stdout, [("value", "<f4"), ("score", "<i4")])
+    values, choice = np.zeros(asked.valid.shape, np.float32), np.zeros_like(asked.valid)
+    values[asked.valid] = told["value"]  # fails unless it is one per node
+    choice[asked.valid] = told["score"] == MOST_SCORE
+    return Answer(values=values, choice=choice)
 
 
 def packed(nodes: Nodes, pod: Pods) -> bytes:
@@ -134,7 +157,7 @@ def packed(nodes: Nodes, pod: Pods) -> bytes:
     return struct.pack("<I5d", len(rows), *asks) + rows.astype("<f8").tobytes()
 
 
-def in_all(program: Path, stem: Path, asked: Clusters) -> dict[str, Floats]:
+def in_all(program: Path, stem: Path, asked: Clusters) -> dict[str, Answer]:
     network = policy.read(stem).network
     return {
         "JAX": in_jax(network, asked),
@@ -147,21 +170,24 @@ def same_values(these: Floats, those: Floats, words: str) -> None:
     np.testing.assert_allclose(these, those, rtol=1e-4, atol=1e-5, err_msg=words)
 
 
-def agree(values: dict[str, Floats], asked: Clusters) -> int:
+def agree(answers: dict[str, Answer], asked: Clusters) -> int:
     """Same values, no choice that another finds worse; how many choices were clear."""
     some = asked.feasible.any(axis=1)
-    rows = np.flatnonzero(some)
-    masked = {name: np.where(asked.feasible, q, -np.inf)[some] for name, q in values.items()}
-    choices = {name: policy.choose(q, asked.feasible) for name, q in values.items()}
-    choices["JAX"] = np.where(some, best(jnp.asarray(values["JAX"]), asked.feasible), -1)
-    clear = np.zeros(len(rows), np.bool_)
-    for one, other in permutations(values, 2):
-        same_values(values[one][asked.valid], values[other][asked.valid], f"{one} and {other}")
-        top = np.sort(masked[one], axis=1)[:, -2:]
-        theirs = masked[one][np.arange(len(rows)), choices[other][some]]
-        assert (top[:, 1] - theirs <= CLOSE).all(), f"{other} chose what {one} finds worse"
-        clear = (asked.feasible[some].sum(axis=1) > 1) & (top[:, 1] - top[:, 0] > CLOSE)
-        assert (choices[one] == choices[other])[rows[clear]].all(), f"{one} and {other}"
+    several = asked.feasible.sum(axis=1) > 1
+    clear = np.zeros(len(some), np.bool_)
+    for name, answer in answers.items():
+        assert (answer.choice.any(axis=1) == some).all(), f"{name} chooses where it can, only there"
+        assert not (answer.choice & ~asked.feasible).any(), f"{name} chose what is not feasible"
+    for one, other in permutations(answers, 2):
+        values, theirs = answers[one].values, answers[other]
+        same_values(values[asked.valid], theirs.values[asked.valid], f"{one} and {other}")
+        masked = np.where(asked.feasible, values, LEAST).astype(np.float64)
+        second, top = np.sort(masked, axis=1)[:, -2:].T
+        worst = np.where(theirs.choice, masked, np.inf).min(axis=1)
+        assert (top - worst <= CLOSE)[some].all(), f"{other} chose what {one} finds worse"
+        clear = several & (top - second > CLOSE)
+        same = (answers[one].choice == theirs.choice).all(axis=1)
+        assert same[clear].all(), f"{one} and {other} chose otherwise where it was clear"
     return int(clear.sum())
 
 
@@ -169,13 +195,13 @@ def agree(values: dict[str, Floats], asked: Clusters) -> int:
 def test_values_and_choices_are_the_same_in_jax_numpy_and_go(
     scores_in_go: Path, stem: Path, some: Clusters
 ) -> None:
-    values = in_all(scores_in_go, stem, some)
+    answers = in_all(scores_in_go, stem, some)
 
-    assert agree(values, some) > len(some.worlds) / 3, "many cases must have a clear winner"
+    assert agree(answers, some) > len(some.worlds) / 3, "many cases must have a clear winner"
     network = policy.read(stem).network
     for case, world in enumerate(some.worlds):
         alone = network(policy.build(*world, beside_cpu=some.beside_cpu))
-        same_values(values["NumPy"][case, : len(alone)], alone, "padding changed a value")
+        same_values(answers["NumPy"].values[case, : len(alone)], alone, "padding changed a value")
 
 
 @pytest.mark.slow
@@ -203,9 +229,10 @@ def test_permuting_nodes_permutes_the_values_of_all_three(
     )
     before, after = in_all(scores_in_go, stem, some), in_all(scores_in_go, stem, moved)
 
-    for name, values in after.items():
+    for name, answer in after.items():
         for case, order in enumerate(orders):
-            same_values(values[case, : len(order)], before[name][case, order], name)
+            moved_back = before[name].values[case, order]
+            same_values(answer.values[case, : len(order)], moved_back, name)
 
 
 @pytest.mark.parametrize("stem", [FOLDER / "fixture"], ids=["fixture"])
@@ -233,7 +260,29 @@ def test_memory_where_disk_belongs_would_be_noticed(
 def test_padding_that_counts_would_be_noticed(stem: Path, some: Clusters) -> None:
     network = policy.read(stem).network
     ours = in_numpy(network, some)
-    wrong = network(some.features, np.ones_like(some.valid))
+    wrong = by_numpy(network(some.features, np.ones_like(some.valid)), some)
 
     with pytest.raises(AssertionError, match="NumPy"):
         agree({"JAX": ours, "NumPy": wrong, "Go": ours}, some)
+
+
+@pytest.mark.parametrize("stem", [FOLDER / "fixture"], ids=["fixture"])
+@pytest.mark.parametrize("name", ["JAX", "NumPy", "Go"])
+def test_a_choice_of_its_own_would_be_noticed_though_the_values_are_the_same(
+    scores_in_go: Path, stem: Path, some: Clusters, name: str
+) -> None:
+    answers = in_all(scores_in_go, stem, some)
+    ours = answers[name]
+    worst = np.where(some.feasible, ours.values, np.inf).argmin(axis=1)
+    case = int(some.feasible.sum(axis=1).argmax())
+    choice = ours.choice.copy()
+    choice[case] = one_of(worst, some)[case]
+
+    with pytest.raises(AssertionError, match=f"{name}.* chose"):
+        agree(answers | {name: replace(ours, choice=choice)}, some)
+    choice[case] = ours.choice[case] | one_of(worst, some)[case]
+    with pytest.raises(AssertionError, match=f"{name}.* chose"):
+        agree(answers | {name: replace(ours, choice=choice)}, some)
+    choice[case] = False
+    with pytest.raises(AssertionError, match=f"{name} chooses"):
+        agree(answers | {name: replace(ours, choice=choice)}, some)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command policy-scores runs a policy over clusters given as plain columns, so that tests can hold
-// this implementation against the others: policy-scores CARD WEIGHTS < clusters > values.
+// this implementation against the others: policy-scores CARD WEIGHTS < clusters > answers.
 //
 // A cluster is a little-endian uint32 (nodes), five float64 of the pod (CPU, memory, soft and hard
-// limit, disk) and twelve float64 per node, in the order below; what comes out is one float32 per node.
+// limit, disk) and twelve float64 per node, in the order below; what comes out is per node a float32,
+// its value, and an int32, its score among the feasible ones: 100 is this implementation's choice.
 package main
 
 import (
@@ -64,7 +65,7 @@ func scoreOne(card *policy.Card, cluster *policy.Cluster, count int, in io.Reade
 		return err
 	}
 	pod := policy.Pod{CPURequest: values[0], MemoryRequest: values[1], SoftLimitMS: values[2], HardLimitMS: values[3], DiskRequest: values[4]}
-	nodes, wanted := make([]policy.Node, count), make([]bool, count)
+	nodes, wanted, feasible := make([]policy.Node, count), make([]bool, count), make([]bool, count)
 	var largest policy.Room
 	cluster.Resize(count)
 	for i := range nodes {
@@ -76,9 +77,24 @@ func scoreOne(card *policy.Card, cluster *policy.Cluster, count int, in io.Reade
 			DiskRequested: v[10], DiskAllocatable: v[11],
 		}
 		largest.Include(&nodes[i])
-		wanted[i] = true
+		wanted[i], feasible[i] = true, nodes[i].Feasible
 		cluster.Mark(i)
 	}
 	ask := policy.NewAsk(card, pod, largest)
-	return binary.Write(out, binary.LittleEndian, cluster.Score(&ask, nodes, wanted))
+	q := cluster.Score(&ask, nodes, wanted)
+	choice := policy.Choose(q, feasible)
+	told := make([]answer, count)
+	for i := range told {
+		told[i].Value = q[i]
+		if feasible[i] && choice.Usable {
+			told[i].Score = int32(choice.Score(q[i]))
+		}
+	}
+	return binary.Write(out, binary.LittleEndian, told)
+}
+
+// answer is what is told of a node.
+type answer struct {
+	Value float32
+	Score int32
 }
