@@ -44,7 +44,7 @@ def placement(
         "default,most-allocated,best-fit,random,heuristic,hybrid,ee,lb,el-rl"
     ),
     seeds: Annotated[int, typer.Option(min=1, help="Courses; intervals are over them.")] = 10,
-    phase: Annotated[str, typer.Option(help="testing, or training: policies as they learn.")] = (
+    phase: Annotated[str, typer.Option(help="testing, or training: arms while policies learn.")] = (
         "testing"
     ),
     preset: Annotated[
@@ -105,10 +105,9 @@ def placement(
         refuse_unread(ctx, "without --live", *ONLY_LIVE)
     if reproduce:
         refuse_unread(ctx, "with --reproduce thesis", "phase", *NOT_OF_FIGURES)
-    elif phase == "training":
-        unread = (*NOT_OF_FIGURES, "replacements", "policies")
-        refuse_unread(ctx, "with --phase training", *unread)
-    elif test == 1:
+    elif phase == "training":  # policies are trained here, and their world's nodes stay
+        refuse_unread(ctx, "with --phase training", "policies", "nodes_move")
+    if not reproduce and test == 1:
         refuse_unread(ctx, "with --test 1", "replacements")
     find = shipped if policies is None else lambda name: read(policies / name)
     trial = Trial(
@@ -123,13 +122,16 @@ def placement(
         latency_factor=latency_factor,
         **PRESETS[preset],
     )
-    if reproduce or phase == "training":
-        where = out or folder("reports") / "placement"
-        _draw(where, trial, seeds, find, only_training=not reproduce, as_json=as_json)
+    where = out or folder("reports") / "placement"
+    if reproduce:
+        _draw(where, trial, seeds, find, as_json=as_json)
         return
     names = tuple(name.strip() for name in arms.split(",") if name.strip())
     if not names:
         raise InvalidSetting(f'--arms names no arm: "{arms}". Give one or more, comma-separated.')
+    if phase == "training":
+        _train(where, trial, names, seeds, as_json=as_json)
+        return
     if live is not None:
         place = place_of(live, namespace, image, probe_port)
         comparison = compare_live(trial, names, place, seeds=seeds, quiet=as_json)
@@ -156,29 +158,43 @@ def placement(
     )
 
 
-def _draw(
-    where: Path,
-    trial: Trial,
-    seeds: int,
-    find: Callable[[str], Policy],
-    *,
-    only_training: bool,
-    as_json: bool,
-) -> None:
-    """The thesis's figures, all twelve or those of its training phase."""
+def _train(where: Path, trial: Trial, arms: tuple[str, ...], seeds: int, *, as_json: bool) -> None:
+    """Arms while the learned ones learn: a line an episode, and what the thesis drew of it."""
     from pilothouse.learn.extras import need
 
     need("jax", "optax", "matplotlib")
-    from pilothouse.learn.placement import comparing, reproducing
+    from pilothouse.learn.placement import comparing, learning
+    from pilothouse.learn.placement.presets import PRESETS
 
-    with progress("Drawing", quiet=as_json, total=2 if only_training else 12) as advance:
-        if only_training:
-            written = []
-            for plot in reproducing.training_plots(trial, seeds):
-                written += comparing.write_plot(plot, where)
-                advance()
-        else:
-            written = reproducing.reproduce(where, trial, seeds=seeds, find=find, told=advance)
+    learning.check(arms)
+    settings = PRESETS["thesis"]
+    trained = {learning.LEARNS_AS[arm] for arm in arms if arm in learning.LEARNS_AS}
+    total = len(trained) * learning.episodes_of(settings)
+    with progress("Training", quiet=as_json, total=total) as advance:
+        found = learning.learn(trial, arms, seeds=seeds, settings=settings, told=advance)
+    written = [path for p in learning.plots_of(found) for path in comparing.write_plot(p, where)]
+    written.append(learning.write_episodes(found, where))
+    if as_json:
+        print_json(learning.to_json(found) | {"written": [str(path) for path in written]})
+        return
+    print_table(learning.table(found))
+    for note in learning.notes_of(found):
+        typer.echo(note)
+    over = f"means over {seeds} seeds with 95 % intervals" if seeds > 1 else "one seed"
+    typer.echo(f"Simulated; {over}. Wrote {len(written)} files to {where}.")
+
+
+def _draw(
+    where: Path, trial: Trial, seeds: int, find: Callable[[str], Policy], *, as_json: bool
+) -> None:
+    """The thesis's twelve figures."""
+    from pilothouse.learn.extras import need
+
+    need("jax", "optax", "matplotlib")
+    from pilothouse.learn.placement import reproducing
+
+    with progress("Drawing", quiet=as_json, total=12) as advance:
+        written = reproducing.reproduce(where, trial, seeds=seeds, find=find, told=advance)
     if as_json:
         paths = [str(path) for path in written]
         print_json({"simulated": True, "notes": trial.deviations(), "written": paths})

@@ -7,7 +7,6 @@ import csv
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -102,32 +101,26 @@ def test_thesis_figures_are_drawn_one_plot_and_one_csv_each(
     # One reward and one training, so that one program is compiled; which policy has which reward
     # is tested elsewhere.
     monkeypatch.setattr(rewards, "OF_POLICY", dict.fromkeys(rewards.OF_POLICY, "thesis-el-rl"))
-    monkeypatch.setattr(reproducing, "training_plots", cache(reproducing.training_plots))
-    training, every = tmp_path / "training", tmp_path / "every"
-    for where, asked in ((training, "--phase training"), (every, "--reproduce thesis")):
-        words = f"compare placement --seeds 1 --json {asked} --out {where}"
-        code, out, _ = answered(capsys, *words.split())
-        told = json.loads(out)
-        assert code == 0
-        assert told["simulated"] is True
-        assert {Path(path).name for path in told["written"]} == {p.name for p in where.iterdir()}
+    every = tmp_path / "every"
+    words = f"compare placement --seeds 1 --json --reproduce thesis --out {every}"
+    code, out, _ = answered(capsys, *words.split())
+    told = json.loads(out)
+    assert code == 0
+    assert told["simulated"] is True
+    assert {Path(path).name for path in told["written"]} == {p.name for p in every.iterdir()}
 
-    assert sorted(path.name for path in training.iterdir()) == [
-        f"figure-5-{number}.{kind}" for number in ("09", "10") for kind in ("csv", "png")
-    ]
     page = (every / "index.html").read_text()
     names = [f"figure-5-{number:02d}" for number in range(1, 13)]
-    for folder, own in ((training, names[8:10]), (every, names)):
-        for name in own:
-            rows = figure(folder / f"{name}.csv")
-            curves = set(rows[0]) - {"step", "change"}
-            assert len(rows) > 90
-            assert {"1", "0"} == {row["change"] for row in rows}, f"{name}: no change point"
-            assert all(any(row[curve] for row in rows) for curve in curves), f"{name}: empty"
-            assert {f"{c} (average of 10)" for c in curves if "(" not in c} <= curves
-            picture = (folder / f"{name}.png").read_bytes()
-            assert picture.startswith(b"\x89PNG")
-            assert len(picture) > 10_000
+    for name in names:
+        rows = figure(every / f"{name}.csv")
+        curves = set(rows[0]) - {"step", "change"}
+        assert len(rows) > 90
+        assert {"1", "0"} == {row["change"] for row in rows}, f"{name}: no change point"
+        assert all(any(row[curve] for row in rows) for curve in curves), f"{name}: empty"
+        assert {f"{c} (average of 10)" for c in curves if "(" not in c} <= curves
+        picture = (every / f"{name}.png").read_bytes()
+        assert picture.startswith(b"\x89PNG")
+        assert len(picture) > 10_000
     assert {p.name for p in every.iterdir()} == {
         "index.html",
         "versions.json",
@@ -136,7 +129,7 @@ def test_thesis_figures_are_drawn_one_plot_and_one_csv_each(
     for node in range(3):  # 5.5 to 5.7: EL-RL puts a cycle's thirty pods on the nearest
         first = figure(every / f"figure-5-{5 + node:02d}.csv")[29]
         assert first[f"node {node}"] == "30"
-    assert {"default", "ee", "lb", "el-rl"} <= set(figure(training / "figure-5-09.csv")[0])
+    assert {"default", "ee", "lb", "el-rl"} <= set(figure(every / "figure-5-09.csv")[0])
     assert {"default", "heuristic", "el-rl"} <= set(figure(every / "figure-5-12.csv")[0])
     made_by = json.loads((every / "versions.json").read_text())
     assert {"pilothouse", "numpy", "jax", "policy el-rl"} <= set(made_by)
@@ -245,10 +238,19 @@ def test_resource_that_contradicts_a_reward_file_is_refused(
         *(
             (f"compare placement {mode} {option}", f"{option.split()[0]} is not read with {mode}")
             for mode, options in (
-                ("--reproduce thesis", ("--phase training",)),
-                ("--phase training", ("--replacements 9", "--policies p")),
+                (
+                    "--reproduce thesis",
+                    ("--phase training", "--test 1", "--arms defualt", "--nodes-move"),
+                ),
+                ("--phase training", ("--policies p", "--nodes-move")),
             )
-            for option in ("--test 1", "--arms defualt", "--nodes-move", *options)
+            for option in options
+        ),
+        ("compare placement --phase training --arms defualt", 'Did you mean "default"'),
+        ("compare placement --phase training --arms default,random", "none learns anything"),
+        (
+            "compare placement --phase training --replacements 9",
+            "--replacements is not read with --test 1",
         ),
         ("compare placement --replacements 9", "--replacements is not read with --test 1"),
     ],

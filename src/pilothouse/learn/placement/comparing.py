@@ -221,11 +221,11 @@ def table(comparison: Comparison) -> list[tuple[str, ...]]:
     lines: list[tuple[str, ...]] = [("arm", *figures)]
     for arm in comparison.played:
         own = {r.figure: r for r in comparison.rows if r.arm == arm}
-        lines.append((arm, *(_cell(own[f]) for f in figures)))
+        lines.append((arm, *(cell(own[f]) for f in figures)))
     return lines
 
 
-def _cell(row: Row) -> str:
+def cell(row: Row) -> str:
     if not np.isfinite(row.mean):
         return "-"
     return f"{row.mean:.2f}" + (f" ± {row.half:.2f}" if np.isfinite(row.half) else "")

@@ -27,7 +27,6 @@ from pilothouse.learn.placement.thesis_tests import Trial
 from pilothouse.policy import Policy, shipped
 
 EL_RL_SHARE = 20 / 30  # of the pods is what the thesis starts its second test of EL-RL with
-LEAST_CYCLES = 3  # so that each node is the nearest once
 
 
 def reproduce(
@@ -137,6 +136,7 @@ def training_plots(trial: Trial, seeds: int) -> list[Plot]:
 
     The trial's cycles are spread over the training: so many with the network of each chunk.
     """
+    from pilothouse.learn.placement.learning import LEAST_CYCLES, strung
     from pilothouse.learn.placement.trainer import THESIS, Trainer
 
     share = trial.cycles // (Trainer.CHUNKS * len(THESIS.stages))
@@ -149,23 +149,4 @@ def training_plots(trial: Trial, seeds: int) -> list[Plot]:
             play(courses, Learned(policy, trainer.network(), epsilon=progress.epsilon))
             for progress in trainer.run()
         ]
-    chunks = len(played[LEARNED[0]])
-    played["default"] *= chunks  # it learns nothing
-    changes = tuple(k * trial.steps + at for k in range(chunks) for at in trial.changes)
-
-    def plot(name: str, title: str, unit: str, pick: Callable[[Played], F8]) -> Plot:
-        return Plot(
-            name=name,
-            title=f"{title} while training, simulated",
-            unit=unit,
-            curves={
-                arm: np.concatenate([comparing.mean_of(pick(own).T) for own in runs])
-                for arm, runs in played.items()
-            },
-            changes=changes,
-        )
-
-    return [
-        plot("figure-5-09", "Used nodes", "nodes", lambda own: own.active),
-        plot("figure-5-10", "Chosen latency", "ms", lambda own: own.latency_ms),
-    ]
+    return strung(played, trial, ("figure-5-09", "figure-5-10"), "simulated")

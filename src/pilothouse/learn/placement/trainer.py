@@ -26,7 +26,7 @@ import numpy as np
 import optax
 
 from pilothouse.learn.placement import checkpoint, world
-from pilothouse.learn.placement.course import draw
+from pilothouse.learn.placement.course import Courses, draw
 from pilothouse.learn.placement.placed import beside_cpu
 from pilothouse.learn.placement.presets import PRESETS, THESIS, Settings
 from pilothouse.learn.placement.rewards import Reward, worth
@@ -354,20 +354,22 @@ class Trainer:
     def _enter(self, stage: int) -> None:
         """Draw this stage's courses, start its clusters and empty the replay."""
         s = self.settings
-        nodes = s.stages[stage]
-        family = replace(
-            s.family,
-            nodes=(min(s.fewest_nodes, nodes), nodes),
-            steps=s.course_steps_per_node * nodes,
-        )
-        drawn = [
-            draw(family, seed=1_000_003 * seed + stage, count=s.courses) for seed in self.seeds
-        ]
+        drawn = [self._drawn(stage, seed) for seed in self.seeds]
         each = [world.load(courses) for courses in drawn]
         self._courses = {k: jnp.asarray(np.stack([c[k] for c in each])) for k in each[0]}
         carry = self._once(jax.vmap(partial(_start_stage, s)), self._courses, self._carry)
         self._carry = jax.tree.map(jnp.copy, carry)  # nothing twice: the program takes it over
         self._stage, self._chunk = stage, 0
+
+    def _drawn(self, stage: int, seed: int) -> Courses:
+        """The courses one seed is trained on in a stage."""
+        s, nodes = self.settings, self.settings.stages[stage]
+        family = replace(
+            s.family,
+            nodes=(min(s.fewest_nodes, nodes), nodes),
+            steps=s.course_steps_per_node * nodes,
+        )
+        return draw(family, seed=1_000_003 * seed + stage, count=s.courses)
 
     def _once(self, function: Any, *arguments: Any) -> Any:
         """What this makes of its arguments; what compiling took is kept apart."""
