@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,10 @@ from typer.main import get_command
 from deploy.render import render
 from pilothouse.cli import app
 from pilothouse.cli.probe import _users
+from pilothouse.policy import shipped, shipped_names
+from pilothouse.scorer.board import Board, PolicySource
 from pilothouse.scorer.serve import Wish
+from pilothouse.scorer.view import NoCluster
 from tests.deploy.chart import ON, Document, find, named, rendered
 
 USER = "placement.user=shop.example:443"
@@ -74,6 +78,63 @@ def test_every_file_of_the_scorer_is_on_a_volume(helm: str) -> None:
     assert volumes[token["name"]]["secret"] == {"secretName": "pilothouse-scorer"}
     assert not journal.get("readOnly")
     assert {m["name"] for m in mounts.values()} == volumes.keys()
+
+
+@pytest.mark.parametrize(
+    ("value", "volume"),
+    [
+        ("configMap", {"configMap": {"name": "mine"}}),
+        ("secret", {"secret": {"secretName": "mine"}}),
+    ],
+)
+def test_a_policy_of_one_s_own_is_mounted_whole_and_watched(
+    helm: str, value: str, volume: dict[str, Any]
+) -> None:
+    pod = scorer(helm, f"placement.policyFrom.{value}=mine", "placement.policy=ee")
+    folder = parsed(pod)["policy"]
+    (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["mountPath"] == folder]
+
+    assert mount["readOnly"]
+    assert "subPath" not in mount, "a change of the ConfigMap would never arrive"
+    assert [v for v in pod["volumes"] if v["name"] == mount["name"]] == [
+        {"name": mount["name"]} | volume
+    ]
+    assert PolicySource(folder).path == Path(folder), "a folder that is watched, not a name"
+
+
+def test_shipped_policies_need_no_volume(helm: str) -> None:
+    pod = scorer(helm)
+
+    assert parsed(pod)["policy"] in shipped_names()
+    assert "policy" not in {v["name"] for v in pod["volumes"]}
+
+
+def publish(mount: Path, revision: str, policy: str) -> None:
+    """A ConfigMap's files as kubelet writes them: names lead through a link, which is swapped."""
+    folder = resources.files("pilothouse.policy") / "shipped"
+    (mount / revision).mkdir(parents=True)
+    for suffix in ("json", "safetensors"):
+        data = (folder / f"{policy}.{suffix}").read_bytes()
+        (mount / revision / f"mine.{suffix}").write_bytes(data)
+        if not (mount / f"mine.{suffix}").is_symlink():
+            (mount / f"mine.{suffix}").symlink_to(Path("..data", f"mine.{suffix}"))
+    (mount / "..data_tmp").symlink_to(revision)
+    (mount / "..data_tmp").rename(mount / "..data")
+
+
+def test_a_changed_config_map_is_served_without_a_restart(tmp_path: Path) -> None:
+    publish(tmp_path, "..2026_11_18_1", "ee")
+    source, board = PolicySource(str(tmp_path)), Board(view=NoCluster())
+    assert source.changed()
+    assert board.load(source).ok
+    assert not source.changed(), "nothing happened meanwhile"
+
+    publish(tmp_path, "..2026_11_18_2", "lb")
+
+    assert source.changed()
+    assert board.load(source).ok
+    assert board.policy is not None
+    assert board.policy.version == shipped("lb").version != shipped("ee").version
 
 
 def claimed(helm: str, *values: str) -> tuple[dict[str, Any], Document | None]:
@@ -179,6 +240,9 @@ def test_images_are_pulled_with_the_secrets_that_were_given(helm: str) -> None:
     "value",
     [
         "placement.polizy=ee",
+        "placement.policyFrom.configmap=mine",
+        "placement.policyFrom.configMap=Mine",
+        "placement.policyFrom.configMap=mine,placement.policyFrom.secret=mine",
         "placement.allow={shop.example}",
         "placement.allow=10.0.0.0/8",
         "placement.prometheus=prometheus:9090",
