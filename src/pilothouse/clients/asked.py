@@ -31,7 +31,7 @@ def asked(pod: Pod) -> Total:
         if name in POD_LEVEL or name.startswith(HUGE_PAGES):
             total[name] = parse(text)
             if own is not None:
-                lists = (own.requests, pod.status.allocated_resources)
+                lists = (own.requests, pod.status.allocated_resources or {})
                 effective = _effective(pod.spec.resources.requests, lists, infeasible)
                 total[name] = effective.get(name, Decimal(0))
     _add(total, _parsed(pod.spec.overhead))

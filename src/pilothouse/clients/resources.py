@@ -187,7 +187,7 @@ class PodStatus(Trimmed, frozen=True, kw_only=True):
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     resources: Resources | None = None  # of the pod as a whole, in force
-    allocated_resources: Amounts = {}
+    allocated_resources: Amounts | None = None  # seldom: an empty dictionary each costs memory
 
 
 class Pod(Trimmed, frozen=True, kw_only=True):
