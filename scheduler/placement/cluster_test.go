@@ -135,7 +135,9 @@ func aPlugin(t testing.TB, args *Args, handle fwk.Handle, answer []byte) *Placem
 }
 
 // scores runs one scheduling cycle as far as scoring.
-func scores(t testing.TB, p *Placement, pod *v1.Pod, nodes []fwk.NodeInfo) (map[string]int64, fwk.CycleState, *fwk.Status) {
+func scores(
+	t testing.TB, p *Placement, pod *v1.Pod, nodes []fwk.NodeInfo,
+) (map[string]int64, fwk.CycleState, *fwk.Status) {
 	t.Helper()
 	state := framework.NewCycleState()
 	status := p.PreScore(context.Background(), state, pod, nodes)

@@ -30,7 +30,8 @@ func TestReserve_ShadowCountsHowOftenItWouldHaveChosenOtherwise(t *testing.T) {
 func shadowCounts(t *testing.T, fallback Fallback) {
 	handle := threeNodes()
 	shadow := aPlugin(t, withArgs(func(a *Args) { a.Mode, a.Fallback = Shadow, fallback }), handle, aTable(t, nil))
-	enforcing, _, _ := scores(t, aPlugin(t, withArgs(nil), handle, aTable(t, nil)), aPod("p", "100m", "64Mi"), handle.nodes)
+	enforcer := aPlugin(t, withArgs(nil), handle, aTable(t, nil))
+	enforcing, _, _ := scores(t, enforcer, aPod("p", "100m", "64Mi"), handle.nodes)
 	for name, score := range enforcing {
 		result := map[bool]string{true: "agreed", false: "disagreed"}[score == 100]
 		before, _ := testutil.GetCounterMetricValue(comparisons.WithLabelValues("shadow", result))
@@ -154,8 +155,9 @@ func TestReserve_WhatIsTooMuchToCompareIsDroppedAndCounted(t *testing.T) {
 		bound(t, p, aPod("p", "100m", "64Mi"), handle.nodes, "far")
 		waitForComparisons(t, p.rows.rooms)
 		a, d := counted(Enforce)
-		if wanted := map[bool]float64{true: 1}[busy == mostComparing]; dropped()-lost != wanted || a+d-agreed-disagreed != 1-wanted {
-			t.Fatalf("with %d at work: %g dropped, %g compared", busy, dropped()-lost, a+d-agreed-disagreed)
+		compared, wanted := a+d-agreed-disagreed, map[bool]float64{true: 1}[busy == mostComparing]
+		if lost = dropped() - lost; lost != wanted || compared != 1-wanted {
+			t.Fatalf("with %d at work: %g dropped, %g compared", busy, lost, compared)
 		}
 		for until := time.Now().Add(10 * time.Second); p.comparing.Load() > int32(busy); time.Sleep(time.Millisecond) {
 			if time.Now().After(until) {
@@ -194,7 +196,10 @@ type withoutDevices struct{ *aHandle }
 func (withoutDevices) SharedDRAManager() fwk.SharedDRAManager { return nil }
 
 // stock is the scheduler's own plugin, as the default profile has it.
-func stock(t *testing.T, args runtime.Object, make func(context.Context, runtime.Object, fwk.Handle, feature.Features) (fwk.Plugin, error)) fwk.ScorePlugin {
+func stock(
+	t *testing.T, args runtime.Object,
+	make func(context.Context, runtime.Object, fwk.Handle, feature.Features) (fwk.Plugin, error),
+) fwk.ScorePlugin {
 	t.Helper()
 	made, err := make(context.Background(), args, withoutDevices{&aHandle{}}, feature.Features{})
 	if err != nil {

@@ -20,9 +20,8 @@ func BenchmarkCycle(b *testing.B) {
 				for i := range size {
 					handle.nodes = append(handle.nodes, aNode(fmt.Sprintf("node-%d", i), "64", "256Gi"))
 				}
-				p := aPlugin(b, withArgs(func(a *Args) { a.JournalAddress = "http://127.0.0.1:1"; a.QueueSize = 1 }), handle, aTable(b, func(answer map[string]any) {
-					answer["ttlSeconds"] = 1e6
-				}))
+				args := withArgs(func(a *Args) { a.JournalAddress = "http://127.0.0.1:1"; a.QueueSize = 1 })
+				p := aPlugin(b, args, handle, aTable(b, func(answer map[string]any) { answer["ttlSeconds"] = 1e6 }))
 				p.refresher.current.Load().expires = p.refresher.current.Load().expires.AddDate(1, 0, 0)
 				b.ReportAllocs()
 				for turn := 0; b.Loop(); turn++ {

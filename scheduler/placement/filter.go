@@ -47,7 +47,9 @@ type filtering struct {
 func (f *filtering) Clone() fwk.StateData { return f }
 
 // PreFilter skips the filter unless there is something to keep the pod from.
-func (p *Placement) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (result *fwk.PreFilterResult, status *fwk.Status) {
+func (p *Placement) PreFilter(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo,
+) (result *fwk.PreFilterResult, status *fwk.Status) {
 	defer func() {
 		if caught := recover(); caught != nil {
 			note("prefilter", caught)

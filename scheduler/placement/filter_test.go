@@ -13,6 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
@@ -72,7 +73,7 @@ func latencies(his, others map[string]any) func(answer map[string]any) {
 func turnedAway(t *testing.T) *running {
 	t.Helper()
 	pod := scheduledBy(ours, aPod("p", "100m", "64Mi", hardAnnotation, "30", userAnnotation, hisUser))
-	far := map[string]any{"far": 80.0, "away": 90.0}
+	far := map[string]any{"far": 80.0, "away": 90.0, "elsewhere": 1.0} // that is no node of the cluster
 	r := start(t, withArgs(func(a *Args) { a.EnforceHardLimit = true }), aTable(t, latencies(far, far)),
 		[]string{"far", "away"}, pod)
 	r.cycle()
@@ -88,7 +89,7 @@ func TestFilter_RejectedPodsAreTriedAgainWhenANodeMayBeNearEnoughForThem(t *test
 		his, others map[string]any
 		woken       bool
 	}{
-		"nothing changed":               {far, far, false},
+		"nothing changed":               {map[string]any{"far": 80.0, "away": 90.0, "elsewhere": 1.0}, far, false},
 		"another user's latency did":    {far, map[string]any{"far": 1.0, "away": 1.0}, false},
 		"nearer, but not near enough":   {map[string]any{"far": 40.0, "away": 31.0}, far, false},
 		"still farther":                 {map[string]any{"far": 800.0, "away": 900.0}, far, false},
@@ -161,6 +162,15 @@ func TestFilter_EditingThePodsOwnLimitOrUserWakesIt(t *testing.T) {
 				t.Fatal("woken for nothing")
 			}
 		})
+	}
+}
+
+func TestFilter_EditingAnotherPodWakesNobody(t *testing.T) {
+	before, after := aPod("other", "1", "1Gi"), aPod("other", "1", "1Gi", hardAnnotation, "100")
+	for name, wanted := range map[string]fwk.QueueingHint{"p": fwk.QueueSkip, "other": fwk.Queue} {
+		if hint, err := afterPodUpdate(klog.Background(), aPod(name, "1", "1Gi"), before, after); hint != wanted || err != nil {
+			t.Fatalf("%s: %s, %v", name, hint, err)
+		}
 	}
 }
 

@@ -196,4 +196,9 @@ func TestHints_ACycleWithoutSuggestionsHasNoFilterToRun(t *testing.T) {
 			t.Fatalf("%s: %v", name, status)
 		}
 	}
+	refusal := p.hints.begin(aPod("own", "1", "1Gi"), true)
+	scheduler.BatchAttemptStats.WithLabelValues(handle.ProfileName(), scheduler.BatchAttemptNoHint).Inc()
+	if refusal.concerns(&p.hints) || !refusal.over.Load() {
+		t.Fatal("there was no hint, but every node is taken for one that may be it")
+	}
 }

@@ -3,7 +3,6 @@
 package placement
 
 import (
-	"math"
 	"strconv"
 	"strings"
 
@@ -46,7 +45,8 @@ func wishOf(pod *v1.Pod) wish {
 // same says whether two pods ask for the same; NaN limits are equal here.
 func (w wish) same(other wish) bool {
 	return w.user == other.user && w.CPURequest == other.CPURequest && w.MemoryRequest == other.MemoryRequest &&
-		w.DiskRequest == other.DiskRequest && equal(w.SoftLimitMS, other.SoftLimitMS) && equal(w.HardLimitMS, other.HardLimitMS)
+		w.DiskRequest == other.DiskRequest &&
+		equal(w.SoftLimitMS, other.SoftLimitMS) && equal(w.HardLimitMS, other.HardLimitMS)
 }
 
 func equal(a, b float64) bool {
@@ -62,7 +62,7 @@ func milliseconds(pod *v1.Pod, name string) float64 {
 		return policy.Unknown
 	}
 	value, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(text, "ms")), 64)
-	if err != nil || !(value > 0) || math.IsInf(value, 0) {
+	if err != nil || !(value > 0) {
 		return policy.Unknown
 	}
 	return value

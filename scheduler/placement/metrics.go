@@ -24,8 +24,9 @@ var (
 	records   = counter("records_total",
 		"Records of placements: sent, dropped because the queue was full or the scheduler ended, or failed.", "result")
 	comparisons = counter("comparisons_total",
-		"Placements compared: agreed or disagreed, by mode; dropped where too many were at work. Enforced ones with the choice of the default's resource "+
-			"scores (least allocated, balanced), shadowed ones with the policy's.", "mode", "result")
+		"Placements compared: agreed or disagreed, by mode; dropped where too many comparisons were at work. "+
+			"Enforced ones with the choice of the default's resource scores (least allocated, balanced), "+
+			"shadowed ones with the policy's.", "mode", "result")
 	rejections = counter("hard_limit_rejections_total", "Nodes kept from a pod because of its hard latency limit.")
 	forward    = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Name: subsystem + "_forward_duration_seconds",

@@ -147,7 +147,9 @@ func note(where string, caught any) {
 }
 
 // PreScore works out the scores of all candidates at once.
-func (p *Placement) PreScore(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (status *fwk.Status) {
+func (p *Placement) PreScore(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo,
+) (status *fwk.Status) {
 	started := time.Now()
 	p.serial++
 	c := &cycle{pod: pod, serial: p.serial}
@@ -228,7 +230,9 @@ func (p *Placement) skip(c *cycle, why string) *fwk.Status {
 }
 
 // Score looks up what PreScore worked out.
-func (p *Placement) Score(_ context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) (score int64, status *fwk.Status) {
+func (p *Placement) Score(
+	_ context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo,
+) (score int64, status *fwk.Status) {
 	defer recovered("score")
 	c := p.scoring // spares a lookup per node
 	if c == nil || c.pod != pod {
@@ -291,7 +295,8 @@ func (p *Placement) SignPod(_ context.Context, pod *v1.Pod) (fragments []fwk.Sig
 		}
 	}
 	w := wishOf(pod)
-	value := fmt.Sprintf("%g %g %g %g %g %s", w.CPURequest, w.MemoryRequest, w.DiskRequest, w.SoftLimitMS, w.HardLimitMS, w.user)
+	value := fmt.Sprintf("%g %g %g %g %g %s",
+		w.CPURequest, w.MemoryRequest, w.DiskRequest, w.SoftLimitMS, w.HardLimitMS, w.user)
 	return []fwk.SignFragment{{Key: prefix + "placement()", Value: value}}, nil
 }
 

@@ -164,12 +164,14 @@ func TestPreScore_ASuggestionThatFavorsNoCandidateLeavesThePolicysScores(t *test
 		avoid  []string
 		wanted map[string]int64 // nil: the policy's
 	}{
-		"unknown nodes":               {map[string]any{"nonesuch": 100}, nil, nil},
-		"a node that was filtered":    {map[string]any{"other": 100}, nil, nil},
-		"nothing above zero":          {map[string]any{"near": 0, "far": 0}, nil, nil},
-		"one of the candidates":       {map[string]any{"far": 7, "other": 100}, nil, map[string]int64{"near": 0, "far": 7}},
-		"an avoided node":             {map[string]any{"near": 100}, []string{"near"}, map[string]int64{"near": 0, "far": 100}},
-		"an avoided node and another": {map[string]any{"near": 100, "far": 7}, []string{"near"}, map[string]int64{"near": 0, "far": 7}},
+		"unknown nodes":            {map[string]any{"nonesuch": 100}, nil, nil},
+		"a node that was filtered": {map[string]any{"other": 100}, nil, nil},
+		"nothing above zero":       {map[string]any{"near": 0, "far": 0}, nil, nil},
+		"one of the candidates":    {map[string]any{"far": 7, "other": 100}, nil, map[string]int64{"near": 0, "far": 7}},
+		"an avoided node":          {map[string]any{"near": 100}, []string{"near"}, map[string]int64{"near": 0, "far": 100}},
+		"an avoided node and another": {
+			map[string]any{"near": 100, "far": 7}, []string{"near"}, map[string]int64{"near": 0, "far": 7},
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -259,9 +261,21 @@ func TestPreScore_WhereThePolicyDoesNotScoreTheFallbackDoes(t *testing.T) {
 	}
 }
 
+// The fallback is asked for every candidate of every pod, 5,000 times where there are so many nodes.
+func TestScore_TheFallbackMakesNothingToCollect(t *testing.T) {
+	handle := threeNodes()
+	p := aPlugin(t, withArgs(func(a *Args) { a.Fallback = LeastAllocated }), handle, nil)
+	pod := aPod("p", "100m", "64Mi")
+	_, state, _ := scores(t, p, pod, handle.nodes)
+	ctx := context.Background()
+	if made := testing.AllocsPerRun(100, func() { p.Score(ctx, state, pod, handle.nodes[0]) }); made != 0 {
+		t.Fatalf("%g allocations for each node", made)
+	}
+}
+
 func TestSignPod_SaysWhatTheScoresDependOn(t *testing.T) {
 	p := aPlugin(t, withArgs(nil), threeNodes(), aTable(t, func(answer map[string]any) {
-		answer["suggestions"] = map[string]any{"uid-own": map[string]any{"scores": map[string]any{"near": 1}, "expiresInSeconds": 9}}
+		answer["suggestions"] = map[string]any{"uid-own": suggesting(map[string]any{"near": 1})}
 	}))
 	sign := func(pod *v1.Pod) string {
 		fragments, status := p.SignPod(context.Background(), pod)
@@ -296,7 +310,8 @@ func TestSignPod_SaysWhatTheScoresDependOn(t *testing.T) {
 func TestPostBind_RecordsThePathAndTheNumbers(t *testing.T) {
 	handle := threeNodes()
 	for _, mode := range []Mode{Enforce, Shadow} {
-		p := aPlugin(t, withArgs(func(a *Args) { a.Mode = mode; a.JournalAddress = "http://127.0.0.1:1" }), handle, aTable(t, nil))
+		args := withArgs(func(a *Args) { a.Mode = mode; a.JournalAddress = "http://127.0.0.1:1" })
+		p := aPlugin(t, args, handle, aTable(t, nil))
 		pod := aPod("p", "100m", "64Mi", "latencySoftConstraint", "20")
 		_, state, _ := scores(t, p, pod, handle.nodes)
 		p.Reserve(context.Background(), state, pod, "near")

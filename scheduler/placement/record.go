@@ -27,7 +27,8 @@ const (
 	batchWait        = 200 * time.Millisecond
 	sendTimeout      = 5 * time.Second
 	longestPause     = 2 * time.Second
-	lastSends        = 3 * time.Second // after the scheduler's end; longer than a pause: the batch in hand gets another try
+	// lastSends is after the scheduler's end; longer than a pause: the batch in hand gets another try.
+	lastSends = 3 * time.Second
 )
 
 // Record is one placement as the journal keeps it: where, by which path, and the very numbers.
@@ -256,7 +257,7 @@ func (r *recorder) encode(ctx context.Context, batch []*Record) []json.RawMessag
 		text, err := json.Marshal(record)
 		if err != nil {
 			r.fail(1)
-			klog.FromContext(ctx).Error(err, "A record of a placement was lost", "namespace", record.Namespace, "pod", record.Pod)
+			klog.FromContext(ctx).Error(err, "A record of a placement was lost", "pod", klog.KRef(record.Namespace, record.Pod))
 			continue
 		}
 		made = append(made, text)

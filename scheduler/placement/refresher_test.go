@@ -178,7 +178,9 @@ func TestRefresher_FetchesWeightsOnlyOnce(t *testing.T) {
 }
 
 func TestRefresher_APanicIsRecovered(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(aTable(t, nil)) }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(aTable(t, nil))
+	}))
 	defer server.Close()
 	r := refresherAt(server.URL, patient)
 	r.changed = func(*table) { panic("on purpose") }

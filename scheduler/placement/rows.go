@@ -129,7 +129,8 @@ func (r *rows) read(row int, info fwk.NodeInfo) bool {
 	node := &r.nodes[row]
 	cpu, memory, disk := node.CPUAllocatable, node.MemoryAllocatable, node.DiskAllocatable
 	pods := info.GetPods()
-	node.DiskRequested, node.DiskAllocatable = float64(requested.GetEphemeralStorage()), float64(allocatable.GetEphemeralStorage())
+	node.DiskRequested = float64(requested.GetEphemeralStorage())
+	node.DiskAllocatable = float64(allocatable.GetEphemeralStorage())
 	node.Pods, node.PodCapacity = float64(len(pods)), float64(allocatable.GetAllowedPodNumber())
 	node.CPURequested, node.CPUAllocatable = float64(requested.GetMilliCPU()), float64(allocatable.GetMilliCPU())
 	node.MemoryRequested, node.MemoryAllocatable = float64(requested.GetMemory()), float64(allocatable.GetMemory())

@@ -69,10 +69,11 @@ func start(t *testing.T, args *Args, answer []byte, nodes []string, pods ...*v1.
 			t.Fatal(err)
 		}
 	}
-	registry := frameworkruntime.Registry{Name: func(_ context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+	made := func(_ context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 		r.p = aPlugin(t, args, handle, answer)
 		return r.p, nil
-	}}
+	}
+	registry := frameworkruntime.Registry{Name: made}
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: r.client.EventsV1()})
 	informers := stockscheduler.NewInformerFactory(r.client, 0)
 	s, err := stockscheduler.New(t.Context(), r.client, informers, nil, profile.NewRecorderFactory(broadcaster),
@@ -92,7 +93,8 @@ func start(t *testing.T, args *Args, answer []byte, nodes []string, pods ...*v1.
 // addNode adds one of one CPU.
 func (r *running) addNode(name string) {
 	r.Helper()
-	if _, err := r.client.CoreV1().Nodes().Create(r.Context(), aNode(name, "1", "8Gi").Node(), metav1.CreateOptions{}); err != nil {
+	node := aNode(name, "1", "8Gi").Node()
+	if _, err := r.client.CoreV1().Nodes().Create(r.Context(), node, metav1.CreateOptions{}); err != nil {
 		r.Fatal(err)
 	}
 }

@@ -102,6 +102,6 @@ func (t *trusting) take(pem []byte) {
 	}
 	next := t.current.Clone()
 	next.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
-	t.current.CloseIdleConnections() // who was believed before may not be any more
+	t.current.CloseIdleConnections() // nobody asks through it any more
 	t.current = next
 }

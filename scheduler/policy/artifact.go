@@ -85,7 +85,8 @@ func (c Card) check() error {
 	}
 	ofNode, ofPod := seeing(NodeFeatures, c.BesideCPU()), seeing(PodFeatures, c.BesideCPU())
 	if !slices.Equal(c.NodeFeatures, ofNode) || !slices.Equal(c.PodFeatures, ofPod) {
-		return fmt.Errorf("the policy sees the features %v and %v, but this build makes %v and %v, all with memory or all with disk",
+		return fmt.Errorf("the policy sees the features %v and %v, but this build makes %v and %v, "+
+			"all with memory or all with disk",
 			c.NodeFeatures, c.PodFeatures, NodeFeatures, PodFeatures)
 	}
 	for name, divisor := range c.Scaling {

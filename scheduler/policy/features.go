@@ -76,7 +76,8 @@ type Room struct {
 
 // Include widens the room to that of a node.
 func (r *Room) Include(n *Node) {
-	r.CPU, r.Memory, r.Disk = max(r.CPU, n.CPUAllocatable), max(r.Memory, n.MemoryAllocatable), max(r.Disk, n.DiskAllocatable)
+	r.CPU, r.Memory = max(r.CPU, n.CPUAllocatable), max(r.Memory, n.MemoryAllocatable)
+	r.Disk = max(r.Disk, n.DiskAllocatable)
 }
 
 // Ask is a pod in front of a cluster: what is the same for all nodes, worked out once.

@@ -64,7 +64,10 @@ func scoreOne(card *policy.Card, cluster *policy.Cluster, count int, in io.Reade
 	if err := binary.Read(in, binary.LittleEndian, values); err != nil {
 		return err
 	}
-	pod := policy.Pod{CPURequest: values[0], MemoryRequest: values[1], SoftLimitMS: values[2], HardLimitMS: values[3], DiskRequest: values[4]}
+	pod := policy.Pod{
+		CPURequest: values[0], MemoryRequest: values[1], DiskRequest: values[4],
+		SoftLimitMS: values[2], HardLimitMS: values[3],
+	}
 	nodes, wanted, feasible := make([]policy.Node, count), make([]bool, count), make([]bool, count)
 	var largest policy.Room
 	cluster.Resize(count)
