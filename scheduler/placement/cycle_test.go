@@ -32,6 +32,19 @@ func BenchmarkCycle(b *testing.B) {
 	}
 }
 
+// The same without a table, by the fallback.
+func BenchmarkFallback(b *testing.B) {
+	handle := &aHandle{}
+	for i := range 5000 {
+		handle.nodes = append(handle.nodes, aNode(fmt.Sprintf("node-%d", i), "64", "256Gi"))
+	}
+	p := aPlugin(b, withArgs(func(a *Args) { a.Fallback = LeastAllocated }), handle, nil)
+	b.ReportAllocs()
+	for turn := 0; b.Loop(); turn++ {
+		cycleOnce(b, p, handle.nodes, "100m", turn)
+	}
+}
+
 func cycleOnce(b *testing.B, p *Placement, nodes []fwk.NodeInfo, cpu string, turn int) {
 	pod := aPod("p", cpu, "64Mi", "latencySoftConstraint", "20")
 	state := newState()

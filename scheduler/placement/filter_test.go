@@ -168,7 +168,8 @@ func TestFilter_EditingThePodsOwnLimitOrUserWakesIt(t *testing.T) {
 func TestFilter_EditingAnotherPodWakesNobody(t *testing.T) {
 	before, after := aPod("other", "1", "1Gi"), aPod("other", "1", "1Gi", hardAnnotation, "100")
 	for name, wanted := range map[string]fwk.QueueingHint{"p": fwk.QueueSkip, "other": fwk.Queue} {
-		if hint, err := afterPodUpdate(klog.Background(), aPod(name, "1", "1Gi"), before, after); hint != wanted || err != nil {
+		hint, err := afterPodUpdate(klog.Background(), aPod(name, "1", "1Gi"), before, after)
+		if hint != wanted || err != nil {
 			t.Fatalf("%s: %s, %v", name, hint, err)
 		}
 	}
