@@ -65,9 +65,14 @@ def test_only_what_opposes_the_policy_is_off(name: str) -> None:
     assert spread["args"]["defaultConstraints"] == []
 
 
-def test_where_nothing_else_scores_there_is_a_fallback() -> None:
-    assert plugin_arguments(profile("isolated"))["fallback"] == "leastAllocated"
+@pytest.mark.parametrize("name", ["ee", "lb", "el-rl", "isolated"])
+def test_where_nothing_else_looks_at_resources_there_is_a_fallback(name: str) -> None:
+    assert plugin_arguments(profile(name))["fallback"] == "leastAllocated"
+
+
+def test_isolated_has_no_other_scorer_and_hybrid_needs_no_fallback() -> None:
     assert profile("isolated")["profiles"][0]["plugins"]["score"]["disabled"] == [{"name": "*"}]
+    assert "fallback" not in plugin_arguments(profile("hybrid"))
 
 
 def test_the_lab_puts_its_addresses_into_the_profile(site: Site) -> None:

@@ -20,7 +20,7 @@ PATHS = {
     "single": "only one node was feasible, so nobody scored",
     "hint": "the scheduler reused its own result for an equal pod",
     "nominated": "preemption had made room there",
-    "fallback": "the fallback scored, because the policy could not",
+    "fallback": "the fallback scored in the policy's place",
     "skipped": "the plugin skipped, and the default plugins decided",
 }
 LATENCY, LATENCY_KNOWN = 6, 7  # places in the recorded features; see pilothouse.policy

@@ -19,7 +19,7 @@ from pilothouse.errors import BackendError
 from pilothouse.policy.machines import Machine, Request, machines_of, request_of
 from pilothouse.scorer.board import Board
 from pilothouse.scorer.shapes import ExtenderArguments, ExtenderFiltered, HostPriority, NodeIn
-from pilothouse.scorer.suggest import score
+from pilothouse.scorer.suggest import favored, score
 
 MIDDLE = 5
 
@@ -50,11 +50,13 @@ def prioritize(board: Board, given: ExtenderArguments) -> list[HostPriority]:
     row_of = {machine.name: row for row, machine in enumerate(scored.machines)}
     ranks = policy.to_ranks(scored.q, scored.candidates)
     uid = str(((given.pod or {}).get("metadata") or {}).get("uid") or "")
-    published = board.suggestion(uid) if uid else None
+    # Nobody but the caller may know a node; then there is no reason to leave it out.
+    free = [name for name in names if name not in row_of or scored.candidates[row_of[name]]]
+    published = favored(board, uid, free)
     answer = []
     for name in names:
         if published is not None:
-            value = int(np.rint(published.scores.get(name, 0.0) / 10))
+            value = int(np.rint(published.get(name, 0.0) / 10))
         else:
             value = int(ranks[row_of[name]]) if name in row_of else MIDDLE
         answer.append(HostPriority(host=name, score=value))

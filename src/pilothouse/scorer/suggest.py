@@ -45,6 +45,10 @@ class Scored:
     def choice(self) -> int:
         return int(policy.choose(self.q, self.candidates))
 
+    @property
+    def candidate_names(self) -> list[str]:
+        return [m.name for m, is_one in zip(self.machines, self.candidates, strict=True) if is_one]
+
 
 def request_from(pod: PodIn) -> Request:
     none = float("nan")
@@ -115,16 +119,24 @@ def _with(machine: Machine | None, node: NodeIn) -> Machine:
     return made if node.active is None else replace(made, counted_pods=int(node.active))
 
 
+def favored(board: Board, uid: str, candidates: Sequence[str]) -> dict[str, float] | None:
+    """What was published for a pod about these candidates. None where that favors none of them: all
+    would be equal and nobody would have chosen, so the policy does, as in the scheduler plugin."""
+    published = board.suggestion(uid) if uid else None
+    said = {name: published.scores.get(name, 0.0) for name in candidates} if published else {}
+    return said if any(score > 0 for score in said.values()) else None
+
+
 def suggest(board: Board, pod: PodIn, nodes: Sequence[NodeIn] | None) -> SuggestionOut:
     """Scores for the asked nodes, each with its reasons."""
     names = None if nodes is None else [node.name for node in nodes]
     inline = [n for n in nodes or () if n.model_dump(exclude_none=True, exclude={"name"})]
     scored = score(board, request_from(pod), names=names, given=inline)
-    published = board.suggestion(pod.uid) if pod.uid else None
+    published = favored(board, pod.uid, scored.candidate_names)
     scores = policy.to_scores(scored.q, scored.candidates)
     if published is not None:
-        said = [published.scores.get(machine.name, 0.0) for machine in scored.machines]
-        scores = np.rint(np.asarray(said)).astype(np.int64) * scored.candidates
+        said = [published.get(machine.name, 0.0) for machine in scored.machines]
+        scores = np.rint(np.asarray(said)).astype(np.int64)
     known = {machine.name: row for row, machine in enumerate(scored.machines)}
     wanted = list(known) if names is None else [name for name in names if name in known]
     chosen = _chosen(scored, scores)

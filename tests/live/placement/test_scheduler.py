@@ -132,7 +132,7 @@ def test_whatever_becomes_of_the_scorer_every_pod_is_placed(
         for i in range(len(kinds) + 1):
             wait_for_refreshes(lab, eventually, 1)
             assert place(lab, eventually, f"scorer-garbage-{i}")
-    eventually(lambda: skips_stale_tables(lab), seconds=180, every=3)
+    eventually(lambda: passes_over_stale_tables(lab), seconds=180, every=3)
     lab.restart("scorer")
     eventually(lambda: ask_quietly(lab), seconds=120)
 
@@ -144,12 +144,12 @@ def test_whatever_becomes_of_the_scorer_every_pod_is_placed(
     assert "pilothouse_scheduler_panics_total" not in said
 
 
-def skips_stale_tables(lab: Lab) -> bool:
+def passes_over_stale_tables(lab: Lab) -> bool:
     """Whether a pod like this one is placed without a table that is too old."""
     pod = a_pod("")
     pod["metadata"] = {"generateName": "scorer-away-", "namespace": NAMESPACE}
     lab.kubectl("create", "-f", "-", text=json.dumps(pod))
-    return 'cycles_total{path="skipped: stale table"}' in metrics_of_scheduler(lab)
+    return 'cycles_total{path="fallback: stale table"}' in metrics_of_scheduler(lab)
 
 
 def test_every_placement_has_its_record_and_its_explanation(
@@ -197,7 +197,7 @@ def test_in_shadow_the_policys_choice_is_recorded_and_not_made(
     assert place(lab, eventually, "enforced", wish=RATHER_WORKER_3) == "worker-1"
     record_of(lab, eventually, "enforced")  # before this scheduler ends
 
-    with scheduler_with(lab, eventually, mode="shadow"):
+    with scheduler_with(lab, eventually, mode="shadow", fallback="none"):
         assert place(lab, eventually, "shadowed", wish=RATHER_WORKER_3) == "worker-3"
         record = record_of(lab, eventually, "shadowed")
         said = metrics_of_scheduler(lab)
