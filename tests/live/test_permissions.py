@@ -14,7 +14,7 @@ from pilothouse.domain import Ref
 from pilothouse.lab import Lab
 from tests.live.conftest import NAMESPACE, OBSERVER, a_deployment
 from tests.live.test_shadow import a_decision
-from tests.live.witness import ACCOUNT, audit
+from tests.live.witness import ACCOUNT, audit, by
 
 EXPECTED = OBSERVER.with_name("observer-can-i.txt")
 # What it may do there beyond what it may do everywhere.
@@ -71,8 +71,6 @@ def used(lab: Lab) -> set[tuple[str, str, str]]:
     """What the API server saw the observer do."""
     return {
         (e["objectRef"].get("apiGroup", ""), e["objectRef"]["resource"], e["verb"])
-        for e in audit(lab)
-        if e["user"]["username"] == ACCOUNT
-        and "objectRef" in e
-        and e.get("responseStatus", {}).get("code", 0) < 300
+        for e in by(audit(lab))
+        if "objectRef" in e and e.get("responseStatus", {}).get("code", 0) < 300
     }

@@ -229,7 +229,7 @@ def shortest_gap(events: list[dict[str, Any]]) -> float | None:
     """Seconds between the closest two lists of one resource by us, as the server saw them."""
     began: dict[str, list[float]] = {}
     for event in events:
-        ours = event["user"]["username"] == _ACCOUNT and event["verb"] == "list"
+        ours = event["user"].get("username", "") == _ACCOUNT and event["verb"] == "list"
         uri = event.get("requestURI", "")
         if ours and "continue=" not in uri and "metrics.k8s.io" not in uri:
             moment = datetime.fromisoformat(event["requestReceivedTimestamp"])

@@ -140,7 +140,7 @@ def read_log(lines: Iterable[str]) -> tuple[list[Deed], Scene]:
     events = [event for line in lines if _is_over(event := json.loads(line))]
     for event in sorted(events, key=lambda e: _unix(_ended(e))):
         place = event.get("objectRef") or {}
-        user = event["user"]["username"]
+        user = event["user"].get("username", "")
         if event["verb"] in READS or is_dry_run(event):
             continue
         if user in (ACTUATOR, JANITOR) and not _is_own(place):
