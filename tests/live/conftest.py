@@ -175,15 +175,27 @@ def a_deployment(
     }
 
 
+def clear(lab: Lab, namespace: str, *more: str) -> None:
+    """Delete what tests make in a namespace.
+
+    Pods that run have a moment to end, for which nobody waits: they are asked for by name, and
+    counted where they are until they are gone. Those that wait go at once, or they would be the
+    next one's queue.
+    """
+    kinds = "deployments,horizontalpodautoscalers,poddisruptionbudgets,jobs,resourcequotas"
+    lab.kubectl("delete", ",".join((kinds, *more)), "--all", "-n", namespace, "--wait=false")
+    words = ("delete", "pods", "-n", namespace, "--grace-period=1")
+    lab.kubectl(*words, "--field-selector=status.phase=Pending")
+    lab.kubectl(*words, "--all", "--wait=false")
+
+
 @pytest.fixture
 def space(lab: Lab) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Apply objects in the tests' namespace; they are gone afterwards."""
     space_object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     lab.apply(json.dumps(space_object))
     yield lambda thing: lab.apply(json.dumps(thing))
-    kinds = "deployments,services,horizontalpodautoscalers,poddisruptionbudgets,resourcequotas,jobs"
-    lab.kubectl("delete", kinds, "--all", "-n", NAMESPACE, "--wait=false")
-    lab.kubectl("delete", "pods", "--all", "-n", NAMESPACE, "--grace-period=1")
+    clear(lab, NAMESPACE, "services")
 
 
 @pytest.fixture

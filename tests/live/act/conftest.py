@@ -17,7 +17,7 @@ import pytest
 from pilothouse.domain import ActionKind
 from pilothouse.lab import Lab
 from tests.live.act.helm import SPACE, Helm, fence, pods_of, read
-from tests.live.conftest import a_deployment, is_ready
+from tests.live.conftest import a_deployment, clear, is_ready
 
 __all__ = ["MANIFESTS", "pods_of", "read", "token_kubeconfig"]
 
@@ -121,6 +121,7 @@ def helm(
         folder / "act.db",
         act__power_hook=str(hook),
         admission__allow_reject=True,
+        guard__window_seconds=10,  # shorter than a drain is in force: the next one may begin
     )
     helm.folder = folder
     yield helm
@@ -141,11 +142,7 @@ def harbor(installed: Lab, eventually: Callable[..., Any]) -> Iterator[Callable[
         return pods_of(installed, name)
 
     yield make
-    kinds = (
-        "deployments,statefulsets,horizontalpodautoscalers,poddisruptionbudgets,jobs,resourcequotas"
-    )
-    installed.kubectl("delete", kinds, "--all", "-n", SPACE, "--wait=false")
-    installed.kubectl("delete", "pods", "--all", "-n", SPACE, "--grace-period=1")
+    clear(installed, SPACE, "statefulsets")
 
 
 @pytest.fixture

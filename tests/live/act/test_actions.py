@@ -71,8 +71,9 @@ def assert_joined(helm: Helm, lab: Lab, action: Action, *expected: tuple[str, st
     assert [(verb, what) for _, verb, what, _ in ticket] == [("create", "tickets")]
 
 
-def cpu_used(lab: Lab, node: str, pod: str, seconds: float) -> float:
-    """Cores a pod really used, by its kubelet's own counter, as the apiserver proxies it."""
+def cpu_used(lab: Lab, node: str, pod: str, seconds: float, *, since: float) -> float:
+    """Cores a pod really used after a moment, by its kubelet's own counter, as the apiserver
+    proxies it."""
 
     line = re.compile(rf'container_cpu_usage_seconds_total{{.*pod="{pod}".*}} ([0-9.e+]+) ([0-9]+)')
 
@@ -90,7 +91,7 @@ def cpu_used(lab: Lab, node: str, pod: str, seconds: float) -> float:
             sleep(0.5)
         return found
 
-    used, at = look_after(time())
+    used, at = look_after(since)
     more, now = look_after(at + seconds)
     return (more - used) / (now - at)
 
@@ -105,14 +106,14 @@ def test_throttle_slows_a_busy_pod_in_place_and_gives_its_limit_back(
     (pod,) = harbor("busy", **BUSY)
     name, before = pod["metadata"]["name"], pod["status"]["containerStatuses"][0]
     helm.know(helm.pod(name))
-    at_first = cpu_used(installed, pod["spec"]["nodeName"], name, 4)
+    at_first = cpu_used(installed, pod["spec"]["nodeName"], name, 4, since=0)
     began = monotonic()
     action, receipts = helm.act(ActionKind.THROTTLE, helm.pod(name), factor=0.5)
     assert done(receipts), receipts
     (now,) = pods_of(installed, "busy")
     assert limit_of(now) == "150m"
     eventually(lambda: resize_state(pods_of(installed, "busy")[0]) == TAKEN, every=0.1)
-    used = cpu_used(installed, pod["spec"]["nodeName"], name, 4)
+    used = cpu_used(installed, pod["spec"]["nodeName"], name, 4, since=time())
     took = monotonic() - began
     measured(cores_before=round(at_first, 3), cores_after=round(used, 3), seconds=round(took, 1))
     assert used < 0.150 * 1.15, f"still uses {used:.3f} cores, used {at_first:.3f} before"
@@ -538,4 +539,4 @@ def nothing_is_left_over(helm: Helm, installed: Lab) -> Iterator[None]:
     """After each test every action of it is taken back."""
     yield
     helm.turn_until(lambda: not helm.runner.loop.ledger.active, seconds=90)
-    sleep(2)  # the guard's dwell time in short.yaml: what was given back rests
+    sleep(helm.runner.settings.guard.dwell_seconds)  # what was given back rests

@@ -20,8 +20,8 @@ from tests.live.act.conftest import read
 from tests.live.act.helm import ACTUATOR, SPACE, audit
 from tests.live.act.pilot import Pilot, piloted, quick_settings
 
-SETTINGS = quick_settings(modes__agents={"safety": "advise"}, guard__ttl_seconds={"replicate": 12})
-LEAK = ("--memory-mib=16", "--grow-mib-per-minute=30")
+SETTINGS = quick_settings(modes__agents={"safety": "advise"}, guard__ttl_seconds={"replicate": 6})
+LEAK = ("--memory-mib=56", "--grow-mib-per-minute=40")
 Make = Callable[..., Any]
 
 

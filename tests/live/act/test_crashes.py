@@ -72,6 +72,7 @@ def test_killed_loop_keeps_every_promise(
     finally:
         for loop in loops:
             loop.end()
+        give_up_lease(installed)
     eventually(lambda: not residue(installed), seconds=120)
     checked = run_checker(installed, [journal], tmp_path, since)
     measured(kills=KILLS, between_intent_and_receipt=between, checker=checked.stderr.strip())

@@ -30,7 +30,7 @@ from tests.live.act.helm import SPACE, audit
 from tests.live.act.pilot import Done, Pilot, piloted, shipped_settings
 from tests.live.conftest import a_deployment
 
-SCALE = 24  # every window and time in force is so many times shorter than what is shipped
+SCALE = 40  # every window and time in force is so many times shorter than what is shipped
 SHIPPED = Settings().guard
 WINDOW, DWELL, WINDOWS = SHIPPED.window_seconds // SCALE, SHIPPED.dwell_seconds // SCALE, 3
 RIVAL = "kubectl-rival"  # a person's tool: a known controller would be refused by name at once

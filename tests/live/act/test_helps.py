@@ -58,7 +58,7 @@ QUICK = Course(
     leak_seconds=48,
     bystanders=0,
     degrade_seconds=60,
-    ramp_seconds=90,
+    ramp_seconds=60,
 )
 WHOLE = Course(
     settings=shipped_settings(),

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from pilothouse.cli.janitor import restore
 from pilothouse.domain import Action, ActionKind
 from pilothouse.lab import Lab
 from pilothouse.propose.registry import Registration
@@ -141,6 +142,8 @@ def prey(installed: Lab) -> Iterator[None]:
     words = ("--for=condition=Available", "deployment", "--all", "-n", OPEN, "--timeout=240s")
     installed.kubectl("wait", *words)
     yield
+    # At once: what is in force here lasts as long as what is shipped does.
+    restore(everything=True, kubeconfig=installed.layout.kubeconfig)
     installed.kubectl("delete", "namespace", OPEN, CLOSED, "--wait=false")
 
 

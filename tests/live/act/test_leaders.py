@@ -33,7 +33,6 @@ from tests.live.act.objects import a_budget
 
 TAKEOVERS = int(os.environ.get("PILOTHOUSE_TAKEOVERS", "1"))
 NAMESAKES = int(os.environ.get("PILOTHOUSE_NAMESAKES", "5"))
-STOPPED_SECONDS = 25.0
 
 
 def epochs(lab: Lab, since: float) -> list[int]:
@@ -75,9 +74,8 @@ def test_leader_that_slept_writes_nothing_after_the_takeover(
             leader.wait_for(lambda line: "receipt" in line, after=seen)
             leader.signal(signal.SIGSTOP)
             mark, stopped = len(other.lines), len(leader.lines)
-            sleep(STOPPED_SECONDS)
+            other.wait_for(_is_done, after=mark)  # the lease is over, and another has written since
             leader.signal(signal.SIGCONT)
-            other.wait_for(_is_done, after=mark)
             leader.wait_for(lambda line: "turn" in line, after=stopped)  # and what it tried by then
     finally:
         for loop in loops:
@@ -103,6 +101,7 @@ def _settle(lab: Lab, kubeconfig: Path, journal: Path) -> None:
         loop.wait_for(lambda line: "turn" in line, seconds=120)
     finally:
         loop.end()
+        give_up_lease(lab)
 
 
 def _is_done(line: dict[str, Any]) -> bool:
