@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -38,13 +39,15 @@ def bare(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Lab:
 
     The API server is the one that knew our policies before: nobody may have to start it again.
     """
-    for name in reversed(INSTALLED):
-        words = ("delete", "--ignore-not-found", "--wait=true", "-f", str(MANIFESTS / name))
-        lab.kubectl(*words)
     archive = tmp_path_factory.mktemp("image") / "own.tar"
-    write_own_image(archive)
+    with ThreadPoolExecutor() as pool:
+        written = pool.submit(write_own_image, archive)
+        for name in reversed(INSTALLED):
+            words = ("delete", "--ignore-not-found", "--wait=true", "-f", str(MANIFESTS / name))
+            lab.kubectl(*words)
+        written.result()
+        list(pool.map(lambda worker: load_image(lab.layout, worker, archive), lab.workers()))
     for worker in lab.workers():
-        load_image(lab.layout, worker, archive)
         zone = "topology.kubernetes.io/zone=a"
         lab.kubectl("label", "node", worker.name, zone, "--overwrite")
         word = "pilothouse.dev/frequency-status-"  # a node agent's last one stays, and is not ours
@@ -85,7 +88,7 @@ def values(path: Path) -> Path:
 def leaking(lab: Lab, eventually: Make) -> None:
     space = {"name": SPACE, "labels": {"pilothouse.dev/managed": "true"}}
     lab.apply(json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": space}))
-    leak = ("--memory-mib=16", "--grow-mib-per-minute=20")
+    leak = ("--memory-mib=56", "--grow-mib-per-minute=40")
     service = a_deployment("leaky", namespace=SPACE, arguments=leak, limits={"memory": "96Mi"})
     lab.apply(json.dumps(service))
     eventually(lambda: [p for p in pods_of(lab, "leaky") if is_ready(p)])
