@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lab is a real cluster: nodes, pods, isolation, autoscaling, and nothing left behind."""
+"""The lab is a real cluster: nodes, pods, isolation, autoscaling."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import socket
 import subprocess
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from pilothouse.lab import Lab, process
+from pilothouse.lab import Lab
 from pilothouse.lab.cgroup import used_seconds
-from tests.live.conftest import NAMESPACE, WISH, a_deployment, is_ready, lists_of_the_machine
+from tests.live.conftest import a_deployment, is_ready
 
 Pods = Callable[[str], list[dict[str, Any]]]
 
@@ -116,7 +117,8 @@ def test_load_generator_counts_every_request(
     eventually(lambda: len([p for p in pods("served") if is_ready(p)]) == 2)
     urls = [f"http://{p['status']['podIP']}:8000/" for p in pods("served")]
     gone = "http://10.197.9.9:8000/"  # no such bridge: the blackhole answers at once
-    tallies = [_load(lab, [*urls]), _load(lab, [gone])]
+    with ThreadPoolExecutor() as pool:
+        tallies = list(pool.map(partial(_load, lab), [urls, [gone]]))
     for tally in tallies:
         fates = ("answered", "refused", "failed", "late", "unsent")
         assert tally["due"] == sum(tally[fate] for fate in fates)
@@ -195,27 +197,3 @@ def _metered(address: str) -> dict[str, float]:
         return {}
     rows = [line.rpartition(" ") for line in page.splitlines() if not line.startswith("#")]
     return {name: float(value) for name, _, value in rows}
-
-
-def test_lab_goes_away_whole_after_everything_was_killed_and_again(
-    lab: Lab,
-    machine_before: dict[str, list[str]],
-    space: Callable[..., None],
-    pods: Pods,
-    eventually: Callable[..., Any],
-) -> None:
-    space(a_deployment("orphan", replicas=3, arguments=("--burn-millicores=50",)))
-    eventually(lambda: len([p for p in pods("orphan") if is_ready(p)]) == 3)
-    for started in lab.processes():
-        process.kill_all([started.pid])
-    lab.down()
-    once = lists_of_the_machine(lab)
-    lab.down()
-    twice, state = lists_of_the_machine(lab), lab.status()["state"]
-    lab.up(WISH)  # before anything is judged: whoever comes next needs one
-    lab.apply(
-        json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    )
-    assert once == machine_before
-    assert twice == machine_before
-    assert state == "down"

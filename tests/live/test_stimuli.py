@@ -95,7 +95,7 @@ def test_nothing_is_named_on_a_calm_cluster(watch: Watch) -> None:
 def test_memory_growth_is_named_and_replicas_are_wanted(
     watch: Watch, space: Callable[..., None]
 ) -> None:
-    arguments = ("--memory-mib=16", "--grow-mib-per-minute=45")
+    arguments = ("--memory-mib=40", "--grow-mib-per-minute=45")
     space(a_deployment("grower", arguments=arguments, limits={"memory": "96Mi", "cpu": "200m"}))
     started(watch, "grower")
     watch.until(lambda: watch.names(Cause.MEMORY_GROWTH, "grower"), NAMED_SECONDS)
