@@ -107,7 +107,10 @@ func (p *Placement) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 	if !ok {
 		return nil
 	}
-	if f.refusal.concerns(&p.hints) {
+	if f.refusal.concerns(&p.hints, info.Node().Name) {
+		if f.noted.CompareAndSwap(false, true) { // in case it was the only node: see concerns
+			p.rejected.add(pod, f.limit, nil)
+		}
 		return fwk.NewStatus(fwk.Unschedulable, "an equal pod's result does not count beside a published suggestion")
 	}
 	if f.table == nil || !f.limit.forbids(f.table, info.Node().Name) {

@@ -64,10 +64,13 @@ func (h *hints) end() (hinted bool) {
 type refusal struct {
 	none, given, rounds float64
 	over                atomic.Bool // there was no hint, or it has been looked at
+	hint                atomic.Pointer[string]
 }
 
-// concerns says whether the node the filters are asked about now is a hint.
-func (r *refusal) concerns(h *hints) bool {
+// concerns says whether the node the filters are asked about now is a hint: the first node of a cycle
+// that was given one. A hint whose node has been deleted is never looked at, and then it is some node
+// that the pod would have had beside others; that is why it is one node and no more.
+func (r *refusal) concerns(h *hints, node string) bool {
 	if r == nil || r.over.Load() {
 		return false
 	}
@@ -75,7 +78,11 @@ func (r *refusal) concerns(h *hints) bool {
 		r.over.Store(true)
 		return false
 	}
-	return h.given() > r.given
+	if h.given() <= r.given {
+		return false
+	}
+	r.hint.CompareAndSwap(nil, &node)
+	return *r.hint.Load() == node
 }
 
 // count is how many pods of this profile had this result of batching.

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/kubernetes/pkg/features"
 	scheduler "k8s.io/kubernetes/pkg/scheduler/metrics"
@@ -181,6 +183,59 @@ func TestHints_TheOnlyNodeLeftIsNoHintWhereHintsAreRefused(t *testing.T) {
 	}
 }
 
+// lose deletes a node, and waits until the scheduler knows.
+func (r *running) lose(node string, left int) {
+	r.Helper()
+	if err := r.client.CoreV1().Nodes().Delete(r.Context(), node, metav1.DeleteOptions{}); err != nil {
+		r.Fatal(err)
+	}
+	r.eventually("gone", func() bool { return r.s.Cache.NodeCount() == left })
+}
+
+// The scheduler counts a hint as given and then does not look at its node, which is gone.
+func TestHints_AHintToADeletedNodeKeepsNobodyFromTheOthers(t *testing.T) {
+	order, _ := trip(t, nil)
+	for name, given := range map[string]map[string]any{
+		"published for the pod":     {"uid-2": suggesting(map[string]any{order[3]: 100, order[2]: 50})},
+		"left by the one before it": {"uid-1": suggesting(map[string]any{order[0]: 100, order[1]: 90})},
+	} {
+		r := start(t, withArgs(nil), aTable(t, withLatency(nil)), []string{"a", "b", "c", "d", "e"}, large("1"), large("2"))
+		if _, has := given["uid-1"]; has {
+			r.publish(withLatency(given))
+		}
+		r.cycle()
+		r.lose(order[1], 4)
+		r.publish(withLatency(given))
+		r.cycle()
+		if first, second := r.record(), r.record(); first.Node == second.Node {
+			t.Fatalf("%s: both on %s", name, first.Node)
+		}
+	}
+}
+
+func TestHints_WhereTheOnlyNodeWasTakenForAHintThePodIsTriedAgain(t *testing.T) {
+	order, _ := trip(t, nil)
+	until(t, "refused, then bound", func(t *testing.T) string {
+		r := start(t, withArgs(nil), aTable(t, withLatency(nil)), order[:3], large("1"), large("2"))
+		given := withLatency(map[string]any{"uid-2": suggesting(map[string]any{order[2]: 50})})
+		r.cycle()
+		r.record()
+		r.lose(order[1], 2)
+		r.publish(given)
+		r.cycle()
+		select {
+		case found := <-r.p.recorder.queue:
+			return "bound at once: the scheduler had no hint any more, " + found.Path
+		case <-time.After(300 * time.Millisecond):
+		}
+		r.publish(given)
+		r.eventually("tried again", r.ready)
+		r.cycle()
+		r.record()
+		return "refused, then bound"
+	})
+}
+
 // Filters run for every node of every pod, so a cycle without a hint must soon be known as such.
 func TestHints_ACycleWithoutSuggestionsHasNoFilterToRun(t *testing.T) {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.OpportunisticBatching) {
@@ -198,7 +253,7 @@ func TestHints_ACycleWithoutSuggestionsHasNoFilterToRun(t *testing.T) {
 	}
 	refusal := p.hints.begin(aPod("own", "1", "1Gi"), true)
 	scheduler.BatchAttemptStats.WithLabelValues(handle.ProfileName(), scheduler.BatchAttemptNoHint).Inc()
-	if refusal.concerns(&p.hints) || !refusal.over.Load() {
+	if refusal.concerns(&p.hints, "near") || !refusal.over.Load() {
 		t.Fatal("there was no hint, but every node is taken for one that may be it")
 	}
 }

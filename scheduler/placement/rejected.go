@@ -22,7 +22,8 @@ type rejected struct {
 	pods   map[types.UID]waiting
 }
 
-// waiting is a pod, its limit, and the last table that kept it off nodes.
+// waiting is a pod, its limit, and the last table that kept it off nodes; none: no table did, and the
+// next one is as good as any.
 type waiting struct {
 	pod   *v1.Pod
 	limit limit
@@ -111,7 +112,7 @@ type question struct {
 
 // mayPass: some node that was too far is not known to be so any more.
 func (m memory) mayPass(one waiting, now *table) bool {
-	if now == nil {
+	if now == nil || one.seen == nil {
 		return true
 	}
 	asked := question{limit: one.limit, seen: one.seen}
