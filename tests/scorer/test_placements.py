@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pilothouse.explain import placements as explained
-from pilothouse.journal import verify
+from pilothouse.journal import rotation, verify
 from pilothouse.journal.files import segment_path, segments_of
 from pilothouse.scorer.placements import Placements
 from pilothouse.settings import JournalSettings
@@ -75,3 +75,40 @@ def test_a_rotation_that_fails_costs_no_record_and_is_not_the_senders_business(
     assert [item["pod"] for item in kept.latest] == [f"pod-{i}" for i in range(15)]
     segment_path(path, 1).unlink()
     assert all(explained.find([path], f"pod/shop/pod-{i}") for i in (0, 14))
+
+
+def test_a_closed_file_that_cannot_be_read_costs_no_record_either(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "placements.db"
+    kept = Placements(path, cluster="test", settings=SMALL)
+    take(kept, 12)
+    (closed,) = [file for _, file in segments_of(path)]
+    closed.write_bytes(b"not a journal" * 1000)
+    numbers = take(kept, 24, first=12)
+    kept.close()
+
+    assert len(numbers) == 24
+    assert caplog.text.count("was not rotated") <= 3, "said, and not with every batch"
+    assert kept.latest[-1]["pod"] == "pod-35"
+
+
+def test_a_swap_of_files_that_fails_leaves_the_journal_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "placements.db"
+    kept = Placements(path, cluster="test", settings=SMALL)
+
+    def fails(*_: object) -> None:
+        raise OSError("the disk is read-only for a moment")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(rotation.os, "rename", fails)
+        take(kept, 12)
+    assert segments_of(path) == []
+    take(kept, 2, first=12)
+    kept.close()
+
+    assert len(segments_of(path)) == 1
+    assert all(explained.find([path], f"pod/shop/pod-{i}") for i in (0, 11, 13))
+    assert verify(path).ok

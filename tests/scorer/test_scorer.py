@@ -299,7 +299,7 @@ def test_a_published_suggestion_overrides_the_policy_until_it_expires(scorer: Sc
 
 
 @pytest.mark.parametrize(
-    "scores", [{"nonesuch": 100.0}, {"full": 100.0}, {"near": 0.0, "far": 0.0}]
+    "scores", [{"nonesuch": 100.0}, {"full": 100.0}, {"near": 0.0, "far": 0.4}]
 )
 def test_a_suggestion_that_favors_no_candidate_leaves_the_choice_to_the_policy(
     scorer: Scorer, scores: dict[str, float]
@@ -314,11 +314,11 @@ def test_a_suggestion_that_favors_no_candidate_leaves_the_choice_to_the_policy(
     assert scorer.suggest(uid="uid-1", cpu_millicores=100) == own
     assert scorer.call("POST", "/extender/prioritize", json=asked).json() == ranks
 
-    body["scores"] = scores | {"far": 50.0}
+    body["scores"] = scores | {"far": 4.0, "near": 1.0}
     scorer.call("PUT", "/v1/suggestions/uid-1", json=body, headers=AUTHORIZED).raise_for_status()
     assert scorer.suggest(uid="uid-1", cpu_millicores=100)["chosen"] == "far"
     told = scorer.call("POST", "/extender/prioritize", json=asked).json()
-    assert {one["host"]: one["score"] for one in told} == {"near": 0, "far": 5}
+    assert {one["host"]: one["score"] for one in told} == {"near": 0, "far": 10}
 
 
 def test_few_are_explained_at_once_and_the_scheduler_gets_its_table_meanwhile(

@@ -55,7 +55,10 @@ class FitCheck:
         why = unmodelled(pod) or self._held(pod)
         if why:
             return f"{_name(pod)} is not moved: {why}"
-        wanted = requests_of(pod)
+        try:
+            wanted = requests_of(pod)
+        except msgspec.ValidationError as error:
+            return f"{_name(pod)} is not moved: what it asks for cannot be read: {error}"
         scene = Scene(self.store.nodes(), self.store.pods(), self._reserved)
         node, why = scene.place(pod, wanted)
         if not node:

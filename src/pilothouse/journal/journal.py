@@ -225,6 +225,8 @@ class Journal:
                     if rotation.is_put_aside(self.path, record.segment):
                         self._seq, self._link, self._before = row.seq, row.link, None
                         self._grown = False
+                    elif self.path.exists():  # nothing was renamed: this file goes on
+                        self._connection = rotation.connected(self.path)
                 self._began = rotation.Began(segment=record.segment, wall=row.wall)
                 self._suspect = False
             rotation.prune(self.path, self._settings, self._clock())

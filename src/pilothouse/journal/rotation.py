@@ -83,6 +83,11 @@ def swap(path: Path, segment: int) -> sqlite3.Connection:
     os.rename(path, segment_path(path, segment))
     os.rename(_fresh(path), path)
     sync_directory(path)
+    return connected(path)
+
+
+def connected(path: Path) -> sqlite3.Connection:
+    """To the file that is current, as the journal reads its rows."""
     connection = connect_writer(path)
     connection.text_factory = bytearray
     return connection

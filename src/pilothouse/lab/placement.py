@@ -61,7 +61,7 @@ def resolved(policy: str) -> str:
     if not ("/" in policy or Path(policy).suffix or Path(policy).exists()):
         raise UnknownName.among("policy", policy, shipped_names())
     read(Path(policy))
-    return str(Path(policy).resolve())
+    return str(Path(policy).absolute())  # a link stays one: it may be swapped for another policy
 
 
 def configuration(site: Site, profile: str) -> Path:

@@ -53,14 +53,14 @@ def prioritize(board: Board, given: ExtenderArguments) -> list[HostPriority]:
     # Nobody but the caller may know a node; then there is no reason to leave it out.
     free = [name for name in names if name not in row_of or scored.candidates[row_of[name]]]
     published = favored(board, uid, free)
-    answer = []
-    for name in names:
-        if published is not None:
-            value = int(np.rint(published.get(name, 0.0) / 10))
-        else:
-            value = int(ranks[row_of[name]]) if name in row_of else MIDDLE
-        answer.append(HostPriority(host=name, score=value))
-    return answer
+    if published is not None:
+        values = np.asarray([published.get(name, 0) for name in names], np.float32)
+        ranked = policy.to_ranks(values, np.asarray([name in published for name in names]))
+        return [HostPriority(host=n, score=int(r)) for n, r in zip(names, ranked, strict=True)]
+    return [
+        HostPriority(host=name, score=int(ranks[row_of[name]]) if name in row_of else MIDDLE)
+        for name in names
+    ]
 
 
 # Now and not at first use: msgspec must not learn about one class in two threads at a time.

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from pilothouse import __version__
-from pilothouse.errors import JournalUnwritable
+from pilothouse.errors import JournalError
 from pilothouse.journal import Ingested, Journal, Run
 from pilothouse.policy import FEATURES, Policy
 from pilothouse.policy.choice import TIE
@@ -44,6 +44,7 @@ class Placements:
         self._journal = None if journal is None else Journal.open(journal, settings=settings)
         self._lock = threading.Lock()
         self._count = 0
+        self._trouble = ""  # why the last rotation failed
         self.dropped = 0
         self.latest: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
         if self._journal is not None:
@@ -76,8 +77,10 @@ class Placements:
         try:
             if journal.rotation_due:
                 journal.rotate()
-        except JournalUnwritable as error:
-            _log.warning("%s The records of placements go on in the same file.", error)
+        except JournalError as error:
+            if str(error) != self._trouble:  # it is tried again with every batch, and said once
+                _log.warning("The journal of placements was not rotated. %s", error)
+            self._trouble = str(error)
 
     def _remember(self, batch: Mapping[str, Any]) -> None:
         dropped = batch.get("dropped")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -119,11 +120,15 @@ def _with(machine: Machine | None, node: NodeIn) -> Machine:
     return made if node.active is None else replace(made, counted_pods=int(node.active))
 
 
-def favored(board: Board, uid: str, candidates: Sequence[str]) -> dict[str, float] | None:
-    """What was published for a pod about these candidates. None where that favors none of them: all
-    would be equal and nobody would have chosen, so the policy does, as in the scheduler plugin."""
+def favored(board: Board, uid: str, candidates: Sequence[str]) -> dict[str, int] | None:
+    """What was published for a pod about these candidates, rounded as the scheduler plugin does.
+
+    None where that favors none of them: all would be equal and nobody would have chosen, so the
+    policy does, as in the plugin.
+    """
     published = board.suggestion(uid) if uid else None
-    said = {name: published.scores.get(name, 0.0) for name in candidates} if published else {}
+    given = published.scores if published else {}
+    said = {name: math.floor(given.get(name, 0.0) + 0.5) for name in candidates}
     return said if any(score > 0 for score in said.values()) else None
 
 
@@ -135,8 +140,8 @@ def suggest(board: Board, pod: PodIn, nodes: Sequence[NodeIn] | None) -> Suggest
     published = favored(board, pod.uid, scored.candidate_names)
     scores = policy.to_scores(scored.q, scored.candidates)
     if published is not None:
-        said = [published.get(machine.name, 0.0) for machine in scored.machines]
-        scores = np.rint(np.asarray(said)).astype(np.int64)
+        said = [published.get(machine.name, 0) for machine in scored.machines]
+        scores = np.asarray(said, np.int64)
     known = {machine.name: row for row, machine in enumerate(scored.machines)}
     wanted = list(known) if names is None else [name for name in names if name in known]
     chosen = _chosen(scored, scores)
