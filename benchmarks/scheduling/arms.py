@@ -19,6 +19,7 @@ from pilothouse.lab.build import Binaries
 from pilothouse.lab.component import Component, Site, flags
 from pilothouse.testing import impostor
 
+GARBAGE_EVERY = "400ms"
 QUERIES_PER_SECOND = 5000  # of both arms, so that the client's own limit measures nothing
 ARMS = {
     "stock": "the stock scheduler with its default profile",
@@ -31,7 +32,7 @@ ARMS = {
     "hung": "as plugin, the scorer stopped: accepts and never answers",
     "slow": "as plugin, every other answer later than the plugin waits",
     "flapping": "as plugin, tables that live for a second and nobody there between them",
-    "garbage": "as plugin, another kind of garbage at every refresh",
+    "garbage": "as plugin, another kind of garbage at every refresh, of which there are more",
     "extender": "the stock scheduler asking the scorer as an extender",
 }
 STOCK_BINARY = ("stock", "packing", "extender")
@@ -102,6 +103,8 @@ def _ours(site: Site, arm: str) -> dict[str, Any]:
     for entry in document["profiles"][0]["pluginConfig"]:
         if entry["name"] == placement.PLUGIN and arm in BY_IMPOSTOR:
             entry["args"]["scorerAddress"] = f"http://127.0.0.1:{_impostor_port(site)}"
+            if arm == "garbage":  # so that every kind has its turn before the pods are placed
+                entry["args"]["refresh"] = GARBAGE_EVERY
     return document
 
 
@@ -191,7 +194,7 @@ def _behavior(lab: Lab, arm: str, turn: int, met: Counter[str]) -> impostor.Beha
     if arm == "flapping":
         return impostor.flapping(table)
     kinds = list(impostor.counted(impostor.garbage(table), met).values())
-    first = turn % 2 * (len(kinds) // 2)  # a run is over before every kind had its turn
+    first = turn % 2 * (len(kinds) // 2)  # a short run is over before every kind had its turn
     return impostor.in_turn(*kinds[first:], *kinds[:first])
 
 

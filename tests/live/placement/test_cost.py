@@ -3,9 +3,9 @@
 
 As many nodes as the bounds are about, for what the plugin adds is small beside what the scheduler
 does with a thousand nodes and not beside what it does for a pod anyway; fewer pods and turns.
-Throughput is printed only, and of processor time and the 99th percentile the best runs count: the
-others say more about the machine. An arm that misses a bound gets more turns, because the least of
-a few noisy runs is still too much; a plugin that really costs more costs it in every turn. The full
+Throughput is printed only, and of processor time and times the better of two readings counts, the
+median of the turns and the best runs: the rest says more about the machine. An arm that misses a
+bound gets more turns; a plugin that really costs more costs it in every one. The full
 form, ``benchmarks/scheduling``, is held to all runs.
 """
 
