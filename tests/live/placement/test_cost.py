@@ -5,8 +5,8 @@ As many nodes as the bounds are about, for what the plugin adds is small beside 
 does with a thousand nodes and not beside what it does for a pod anyway; fewer pods and turns.
 Throughput is printed only, and of processor time and times the better of two readings counts, the
 median of the turns and the best runs: the rest says more about the machine. An arm that misses a
-bound gets more turns; a plugin that really costs more costs it in every one. The full
-form, ``benchmarks/scheduling``, is held to all runs.
+bound gets more turns; a plugin that really costs more costs it in every one. The full form,
+``benchmarks/scheduling``, is held to all runs.
 """
 
 from __future__ import annotations
