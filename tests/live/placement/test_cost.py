@@ -24,7 +24,7 @@ from pilothouse.home import home
 from pilothouse.lab import Lab, Wish
 
 ARMS = ("stock", "plugin", *BROKEN)
-TURNS, MOST_TURNS = 2, 6
+TURNS, MOST_TURNS = 2, 10
 NODES, PODS = 1000, 500
 # The best of few runs differ by some percent; the full form has more of them and no such room.
 ROOM = 1.10
