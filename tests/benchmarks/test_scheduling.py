@@ -201,20 +201,16 @@ def test_short_form_forgives_a_busy_run_and_not_a_slow_plugin() -> None:
     assert all(cost("plugin", summarize("plugin", slow), room=1.1).values())
 
     long = runs("plugin", 1.0, cycle_quantiles_ms={"p50": 2.0, "p99": 6.0})
+    long[1]["cycle_quantiles_ms"] = {"p50": 1.5, "p99": 6.0}  # one good turn saves nobody
     assert not all(cost("plugin", summarize("plugin", long), room=1.1).values())
-    long[1]["cycle_quantiles_ms"] = {"p50": 1.8, "p99": 60.0}
-    assert all(cost("plugin", summarize("plugin", long), room=1.1).values())
-
-    lucky = runs("plugin", 1.0)  # a stock run that no other comes near
-    lucky[0]["cycle_quantiles_ms"], lucky[0]["cpu_seconds_per_pod"] = {"p50": 0.5}, 0.002
-    assert all(cost("plugin", summarize("plugin", lucky), room=1.1).values())
-    assert summarize("plugin", lucky)["added_cycle_p50_ms_best"] == pytest.approx(1.0)
 
     costly = runs("plugin", 1.0, cpu_seconds_per_pod=0.0048)
+    costly[1]["cpu_seconds_per_pod"] = 0.004
     assert not all(cost("plugin", summarize("plugin", costly), room=1.1).values())
 
-    costly[1]["cpu_seconds_per_pod"] = 0.0041
-    assert all(cost("plugin", summarize("plugin", costly), room=1.1).values())
+    lucky = runs("plugin", 1.0)  # nor does a stock run that no other comes near fail anybody
+    lucky[0]["cycle_quantiles_ms"], lucky[0]["cpu_seconds_per_pod"] = {"p50": 0.5}, 0.002
+    assert all(cost("plugin", summarize("plugin", lucky), room=1.1).values())
 
 
 TABLE = {

@@ -30,7 +30,7 @@ def drill(lab: Lab, observer_kubeconfig: Path) -> Iterator[Drill]:
 
 
 def test_cache_is_right_again_after_api_server_restarts(drill: Drill) -> None:
-    assert_holds(drill.restarts(1))
+    assert_holds(drill.restarts(2))
 
 
 def test_cache_is_right_again_after_etcd_stopped(drill: Drill) -> None:
